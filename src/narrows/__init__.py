@@ -1,0 +1,87 @@
+"""Makes a Transformer cheaper on long text by narrowing what attention looks at.
+
+The public names below are loaded on first use, so that `import narrows` stays instant and pulls in neither
+torch nor transformers nor the store:
+
+    >>> import narrows
+    >>> narrows.__version__
+    '0.1.0'
+    >>> from narrows import DeformerForQuestionAnswering   # imports torch and transformers now
+
+Call `narrows.register_all()` once to make the models known to the `Auto*` classes of transformers.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from narrows.errors import (
+    ConversionError,
+    DocumentError,
+    MissingExtraError,
+    NarrowsError,
+    RecipeError,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreMismatchError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from narrows.deformer import (
+        DeformerConfig,
+        DeformerForQuestionAnswering,
+        DeformerForSequenceClassification,
+        DeformerModel,
+    )
+    from narrows.hf.register import register_all
+    from narrows.serving import Reader
+    from narrows.store import Store
+
+__version__ = "0.1.0"
+
+# The table of lazy public names: where each one lives.
+_LAZY = {
+    "DeformerConfig": "narrows.deformer",
+    "DeformerForQuestionAnswering": "narrows.deformer",
+    "DeformerForSequenceClassification": "narrows.deformer",
+    "DeformerModel": "narrows.deformer",
+    "Reader": "narrows.serving",
+    "Store": "narrows.store",
+    "register_all": "narrows.hf.register",
+}
+
+__all__ = [
+    "ConversionError",
+    "DeformerConfig",
+    "DeformerForQuestionAnswering",
+    "DeformerForSequenceClassification",
+    "DeformerModel",
+    "DocumentError",
+    "MissingExtraError",
+    "NarrowsError",
+    "Reader",
+    "RecipeError",
+    "Store",
+    "StoreBusyError",
+    "StoreDamagedError",
+    "StoreError",
+    "StoreMismatchError",
+    "UsageError",
+    "__version__",
+    "register_all",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use (PEP 562) and keep it, so that the second use is a plain look-up."""
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,142 @@
+"""What all tests share: one thread, no network, quick properties, and a few real parts to build on."""
+
+import os
+from pathlib import Path
+
+# Set before torch and transformers are imported, which read them once.
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    HF_DATASETS_OFFLINE="1",
+    OMP_NUM_THREADS="1",
+    MKL_NUM_THREADS="1",
+    TOKENIZERS_PARALLELISM="false",
+)
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+torch.set_num_threads(1)
+
+# Derandomised: a failure in CI is the failure on a desk. HYPOTHESIS_PROFILE=search looks further.
+settings.register_profile(
+    "quick",
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.register_profile("search", settings.get_profile("quick"), max_examples=500, derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+ROOT = Path(__file__).resolve().parent.parent
+
+_WORDS = """
+a able about above across after again age ago air all along also always am among an and animal another
+answer any are area around as ask at away back be bear because bed been before began behind best better
+between big bird black blue boat body book both bridge bring brother build built but by call came can car
+carry cat change child city clear close cold come could country cut day did do dog door down each early
+earth east eat end engine enough even every eye face fact fall family far farm father feet few field find
+fire first fish five flow food for found four from full game gave get give go gold good great green
+ground group grow had half hand hard has have he head hear help her here high hill him his home horse hot
+hour house how i if in into is island it just keep kind king know lake land large last late learn left
+less life light like line list little live long look love made make man many map mark me mill mind moon
+more most mother mountain much music must my name narrow near never new next night no north not now
+number of off old on one only open or other our out over paper part passage people place plant question
+rain read red river road room run sea see ship show small so some song sound south stand star still stone
+story street sun take tell than that the their them then there these they thing think this three through
+time to town tree two under up us very walk wall was water way we well went were west what when where
+which white who why wide will wind with wood word work world would year you young
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked `gpu` where there is none, by name."""
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device; this machine has none"))
+
+
+@pytest.fixture(scope="session")
+def repository_root() -> Path:
+    """The root of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real data sets: $NARROWS_SHARED, or the folder beside the checkout."""
+    named = os.environ.get("NARROWS_SHARED")
+    folder = Path(named) if named else ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("needs real data sets; set NARROWS_SHARED to the folder that holds them")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random BERT of 5 layers (hidden 24, 3 heads) with its tokenizer, saved as a checkpoint folder.
+
+    The vocabulary holds every lower-case letter and digit, so that any English text is read without [UNK].
+    Do not write to the folder: all tests of a worker share it.
+    """
+    from transformers import BertConfig, BertModel
+
+    folder = tmp_path_factory.mktemp("tiny-bert")
+    tokenizer = _word_piece_tokenizer()
+    tokenizer.save_pretrained(folder)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = BertModel(
+            BertConfig(
+                vocab_size=len(tokenizer),
+                hidden_size=24,
+                num_hidden_layers=5,
+                num_attention_heads=3,
+                intermediate_size=40,
+                max_position_embeddings=128,
+                hidden_dropout_prob=0.1,
+                attention_probs_dropout_prob=0.1,
+                # Larger than BERT's 0.02: with so few units, small weights would hide a wrong one.
+                initializer_range=0.2,
+            )
+        )
+    model.eval().save_pretrained(folder)
+    return folder
+
+
+def _word_piece_tokenizer():
+    from tokenizers import Tokenizer
+    from tokenizers.decoders import WordPiece as WordPieceDecoder
+    from tokenizers.models import WordPiece
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+    from tokenizers.processors import TemplateProcessing
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    characters = list("abcdefghijklmnopqrstuvwxyz0123456789")
+    marks = list(".,;:!?'\"()[]-–—/&%$€£+*=<>@#_°")
+    pieces = special + marks + characters + [f"##{c}" for c in characters] + ["##s", "##ed", "##ing", "##ly"]
+    vocabulary = {piece: index for index, piece in enumerate(dict.fromkeys(pieces + _WORDS.split()))}
+    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.decoder = WordPieceDecoder()
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=128,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
