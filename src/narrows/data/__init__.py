@@ -1,0 +1,35 @@
+"""Tasks as plain records: readers of data files, windows, span labels and batches. Knows no model."""
+
+from narrows.data.negatives import add_unanswerable_pairs
+from narrows.data.packing import join_pair, passage_start, restore, shuffled_batches, token_budget_batches
+from narrows.data.spans import EncodedSpans, SpanEncoder, SpanFeature
+from narrows.data.squad import (
+    Answer,
+    QAExample,
+    normalize_title,
+    read_qamr,
+    read_reqa_pairs,
+    read_split,
+    read_squad,
+)
+from narrows.data.windows import windows
+
+__all__ = [
+    "Answer",
+    "EncodedSpans",
+    "QAExample",
+    "SpanEncoder",
+    "SpanFeature",
+    "add_unanswerable_pairs",
+    "join_pair",
+    "normalize_title",
+    "passage_start",
+    "read_qamr",
+    "read_reqa_pairs",
+    "read_split",
+    "read_squad",
+    "restore",
+    "shuffled_batches",
+    "token_budget_batches",
+    "windows",
+]

@@ -1,0 +1,250 @@
+"""Question answering with answer spans: SQuAD v1.1 and v2.0, QAMR and ReQA files into one record.
+
+A title is written with underscores in some files ("Super_Bowl_50") and with spaces in others
+("Super Bowl 50"). Everything read here goes through `normalize_title`, which writes spaces, so that
+titles from different files compare equal.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any
+
+from narrows.errors import UsageError
+
+__all__ = [
+    "Answer",
+    "QAExample",
+    "normalize_title",
+    "read_qamr",
+    "read_reqa_pairs",
+    "read_split",
+    "read_squad",
+]
+
+_KIND_NAMES = {str: "a string", int: "an integer", list: "a list", dict: "an object", bool: "true or false"}
+_UNREADABLE = (OSError, EOFError, UnicodeDecodeError, zlib.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer and where it lies: `context[start : start + len(text)] == text`."""
+
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The character after the last one."""
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class QAExample:
+    """A question about a context.
+
+    `answers` are different people's answers, the first one being the one to train on. `impossible` says
+    that the context does not answer the question (SQuAD 2.0).
+    """
+
+    id: str
+    title: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...] = ()
+    impossible: bool = False
+
+
+def normalize_title(title: str) -> str:
+    """Writes a title with single spaces: `"Super_Bowl_50"` and `"Super Bowl 50"` become the same."""
+    return " ".join(title.replace("_", " ").split())
+
+
+def read_squad(path: str | PathLike[str], *, titles: Collection[str] | None = None) -> Iterator[QAExample]:
+    """Reads a SQuAD v1.1 or v2.0 file.
+
+    Args:
+        path: JSON in the SQuAD layout, plain or ending in `.gz`.
+        titles: the articles to keep, in either form of title; all of them when None. A title that the file
+            does not have is no error: v2.0 lacks articles that v1.1 has.
+
+    Yields:
+        One example a question, in file order.
+
+    Raises:
+        UsageError: the file cannot be read, or a record is not as the layout says, or an answer does not lie
+            at its offset. The sentence names the file and the record. It is raised while iterating.
+    """
+    path = Path(path)
+    kept = None if titles is None else {normalize_title(title) for title in titles}
+    document = _load_json(path)
+    for a, article in enumerate(_field(document, "data", list, f"{path}: the file")):
+        where = f"{path}: article {a}"
+        title = normalize_title(_field(article, "title", str, where))
+        if kept is not None and title not in kept:
+            continue
+        for p, paragraph in enumerate(_field(article, "paragraphs", list, where)):
+            where = f"{path}: article {a} ({title}), paragraph {p}"
+            context = _field(paragraph, "context", str, where)
+            for q, record in enumerate(_field(paragraph, "qas", list, where)):
+                yield _squad_question(record, title, context, path=path, where=f"{where}, question {q}")
+
+
+def read_qamr(path: str | PathLike[str]) -> Iterator[QAExample]:
+    """Reads a QAMR file: one JSON record a line, plain or ending in `.gz`; the title is the sentence's id.
+
+    Raises:
+        UsageError: as `read_squad`; the sentence names the file and the line.
+    """
+    path = Path(path)
+    for number, line in enumerate(_lines(path), start=1):
+        where = f"{path}: line {number}"
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"{where}: expected one JSON record, got other text ({error}).") from error
+        question_id = _field(record, "id", str, where)
+        context = _field(record, "context", str, where)
+        yield QAExample(
+            id=question_id,
+            title=normalize_title(_field(record, "sentence", str, where)),
+            question=_field(record, "question", str, where),
+            context=context,
+            answers=_answers(record, context, where=f"{path}: question {question_id}"),
+        )
+
+
+def read_reqa_pairs(path: str | PathLike[str]) -> Iterator[QAExample]:
+    """Reads ReQA pairs: a question and the sentence that holds its answer.
+
+    The sentence is the `context`; there are no answer spans and no titles (`""`).
+
+    Raises:
+        UsageError: the file cannot be read or its three lists are not of one length.
+    """
+    path = Path(path)
+    document = _load_json(path)
+    where = f"{path}: the file"
+    ids, questions, sentences = (
+        _field(document, key, list, where) for key in ("question_ids", "questions", "answers")
+    )
+    if not len(ids) == len(questions) == len(sentences):
+        raise UsageError(
+            f"{path}: expected as many question_ids as questions and answers, got {len(ids)}, "
+            f"{len(questions)} and {len(sentences)}; pass a whole ReQA training file."
+        )
+    for index, (question_id, question, sentence) in enumerate(zip(ids, questions, sentences, strict=True)):
+        if not isinstance(question, str) or not isinstance(sentence, str):
+            raise UsageError(
+                f"{path}: pair {index}: expected a question and an answer sentence as strings, "
+                f"got {type(question).__name__} and {type(sentence).__name__}."
+            )
+        yield QAExample(id=str(question_id), title="", question=question, context=sentence)
+
+
+def read_split(path: str | PathLike[str]) -> dict[str, frozenset[str]]:
+    """Reads a split of articles: part name to the (normalised) titles in it.
+
+    Every key whose value is a list of titles is a part; other keys are remarks.
+
+    Raises:
+        UsageError: the file cannot be read, has no part, or has one title in two parts.
+
+    Example:
+        `list(read_squad("dev-v1.1.json.gz", titles=read_split("split.json")["test"]))`
+    """
+    path = Path(path)
+    document = _load_json(path)
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: expected an object of lists of titles, got {type(document).__name__}.")
+    parts: dict[str, frozenset[str]] = {}
+    owner: dict[str, str] = {}
+    for name, titles in document.items():
+        if not isinstance(titles, list):
+            continue
+        for title in titles:
+            if not isinstance(title, str):
+                raise UsageError(f"{path}: expected titles in part {name!r} as strings, got {title!r}.")
+            title = normalize_title(title)
+            if owner.setdefault(title, name) != name:
+                raise UsageError(
+                    f"{path}: expected each title in one part, got {title!r} in {owner[title]!r} and "
+                    f"{name!r}; remove it from one of them."
+                )
+        parts[name] = frozenset(normalize_title(title) for title in titles)
+    if not parts:
+        raise UsageError(f"{path}: expected at least one list of titles, got keys {sorted(document)}.")
+    return parts
+
+
+def _squad_question(record: Any, title: str, context: str, *, path: Path, where: str) -> QAExample:
+    question_id = _field(record, "id", str, where)
+    where = f"{path}: question {question_id}"
+    impossible = _field(record, "is_impossible", bool, where) if "is_impossible" in record else False
+    answers = _answers(record, context, where=where)
+    if impossible and answers:
+        raise UsageError(f"{where}: expected no answers where is_impossible is true, got {len(answers)}.")
+    if not impossible and not answers:
+        raise UsageError(f"{where}: expected at least one answer or is_impossible set to true, got neither.")
+    return QAExample(question_id, title, _field(record, "question", str, where), context, answers, impossible)
+
+
+def _answers(record: Any, context: str, *, where: str) -> tuple[Answer, ...]:
+    answers = []
+    for number, entry in enumerate(_field(record, "answers", list, where)):
+        place = f"{where}, answer {number}"
+        answer = Answer(_field(entry, "text", str, place), _field(entry, "answer_start", int, place))
+        found = context[answer.start : answer.end] if answer.start >= 0 else ""
+        if not answer.text or found != answer.text:
+            raise UsageError(
+                f"{where}: expected the answer {answer.text!r} at character {answer.start} of its context, "
+                f"got {found!r}; correct answer_start or remove the answer."
+            )
+        answers.append(answer)
+    return tuple(answers)
+
+
+def _field(record: Any, key: str, kind: type, where: str) -> Any:
+    if not isinstance(record, Mapping):
+        raise UsageError(f"{where}: expected an object with {key!r}, got {type(record).__name__}.")
+    if key not in record:
+        raise UsageError(f"{where}: expected a key {key!r}, got only {sorted(record)}.")
+    value = record[key]
+    # bool is an int to isinstance, and an offset of `true` is no offset.
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise UsageError(f"{where}: expected {key!r} to be {_KIND_NAMES[kind]}, got {type(value).__name__}.")
+    return value
+
+
+def _open(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8")
+    return path.open(encoding="utf-8")
+
+
+def _load_json(path: Path) -> Any:
+    try:
+        with _open(path) as file:
+            return json.load(file)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}: expected JSON, got other text ({error}).") from error
+    except _UNREADABLE as error:
+        raise _unreadable(path, error) from error
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with _open(path) as file:
+            yield from file
+    except _UNREADABLE as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> UsageError:
+    if isinstance(error, FileNotFoundError):
+        return UsageError(f"{path}: expected a file, got nothing at this path; check --data or NARROWS_DATA.")
+    return UsageError(f"{path}: expected UTF-8 text, plain or gzip as its name says, got {error}.")
