@@ -1,0 +1,241 @@
+"""Files into documents, one at a time."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from narrows.documents.decoding import UnsupportedEncoding, decode_text, starts_as_utf16
+from narrows.documents.html_text import extract_html
+from narrows.documents.sources import OnProblem, Source, format_of, scan, unreadable
+from narrows.errors import DocumentError
+
+__all__ = ["Document", "read_documents"]
+
+_TEXT_FIELDS = ("text", "contents", "body")
+_ID_FIELDS = ("id", "_id")
+_SNIFFED_BYTES = 8192
+_HEADING_OR_FENCE = re.compile(r"^ {0,3}(?:# ([^\r\n]*)|(```|~~~))", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text and what it is called.
+
+    Attributes:
+        id: the path below the folder with forward slashes; for JSONL followed by `#` and the record's id or,
+            when it has none, its line number counted from 1.
+        title: the record's or page's title, the first `# ` heading of Markdown, or else the file's stem.
+        text: the characters that all offsets refer to.
+        sha256: hexadecimal digest over title and text.
+    """
+
+    id: str
+    title: str
+    text: str
+    sha256: str
+
+
+def read_documents(folder_or_file: Path | str, on_problem: OnProblem) -> Iterator[Document]:
+    """Read every document of a folder, or of one file, in the order of their ids.
+
+    One file is in memory at a time, of a JSONL file in UTF-8 one line and the ids seen so far. Plain text and
+    Markdown come out exactly as they are in the file, line ends included; only a byte order mark is dropped.
+
+    Args:
+        folder_or_file: a folder (read with everything below it), or a file of a known suffix.
+        on_problem: called with the id of the file and a `DocumentError` for whatever cannot be read; reading
+            goes on. Files of other suffixes come as `UnsupportedSuffix`.
+
+    Returns:
+        An iterator over the documents.
+
+    Raises:
+        DocumentError: at once when the path is missing, holds no file of a known suffix or is a file of
+            another one; at the end when not one document could be read.
+
+    Example:
+        >>> def complain(name, error): print(f"{name}: {error}")
+        >>> for document in read_documents("library", complain): ...  # doctest: +SKIP
+    """
+    sources = scan(folder_or_file, on_problem=on_problem)
+    return _read_all(sources, Path(folder_or_file), on_problem)
+
+
+def _read_all(sources: list[Source], root: Path, on_problem: OnProblem) -> Iterator[Document]:
+    found = False
+    for source in sources:
+        for document in _read_source(source, on_problem):
+            found = True
+            yield document
+    if not found:
+        raise DocumentError(
+            f"expected a folder with .txt, .md, .html or .jsonl files that can be read, but of the "
+            f"{len(sources)} in {root} not one could be; correct the problems reported for each of them"
+        )
+
+
+def _read_source(source: Source, on_problem: OnProblem) -> Iterator[Document]:
+    kind = format_of(source.path.name)
+    try:
+        if kind == "jsonl":
+            yield from _read_records(source, on_problem)
+        else:
+            yield _read_file(source, kind)
+    except DocumentError as error:
+        on_problem(source.id, error)
+    except OSError as error:
+        on_problem(source.id, unreadable(source.id, error))
+
+
+def _read_file(source: Source, kind: str | None) -> Document:
+    text = decode_text(source.path.read_bytes(), source.id)
+    title = ""
+    if kind == "markdown":
+        title = _markdown_title(text)
+    elif kind == "html":
+        try:
+            text, title = extract_html(text)
+        except ValueError as error:
+            message = (
+                f"expected HTML in {source.id}, but it cannot be parsed ({error}); correct it or leave it out"
+            )
+            raise DocumentError(message) from error
+    if not text or text.isspace():
+        raise DocumentError(f"expected text in {source.id}, but it is empty; fill it or leave it out")
+    return _document(source.id, title or source.path.stem, text)
+
+
+def _read_records(source: Source, on_problem: OnProblem) -> Iterator[Document]:
+    seen: set[str] = set()
+    is_empty = True
+    for number, start, line in _lines(source):
+        try:
+            content = line if isinstance(line, str) else decode_text(line, source.id, offset=start)
+            if not content.strip():
+                continue
+            is_empty = False
+            document = _record(source, number, content)
+            if document.id in seen:
+                raise DocumentError(
+                    f"expected every record id once in {source.id}, but line {number} repeats "
+                    f"{document.id.removeprefix(source.id + '#')!r}; give it another id or remove it"
+                )
+        except DocumentError as error:
+            is_empty = False
+            on_problem(source.id, error)
+            continue
+        seen.add(document.id)
+        yield document
+    if is_empty:
+        raise DocumentError(f"expected text in {source.id}, but it is empty; fill it or leave it out")
+
+
+def _lines(source: Source) -> Iterator[tuple[int, int, bytes | str]]:
+    """Yield (line number from 1, byte offset, line); UTF-16 is decoded whole: no byte ends its lines."""
+    with source.path.open("rb") as file:
+        head = file.read(_SNIFFED_BYTES)
+        file.seek(0)
+        if starts_as_utf16(head):
+            text = decode_text(file.read(), source.id)
+            for number, line in enumerate(text.split("\n"), start=1):
+                yield number, 0, line
+            return
+        nul = head.find(b"\0")
+        if nul >= 0:
+            raise UnsupportedEncoding(
+                f"expected text in {source.id}, but byte {nul} is a NUL as in binary files; "
+                "convert the file to UTF-8 text or leave it out"
+            )
+        offset = 0
+        for number, line in enumerate(file, start=1):
+            yield number, offset, line
+            offset += len(line)
+
+
+def _record(source: Source, number: int, line: str) -> Document:
+    where = f"line {number} of {source.id}"
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        reason = getattr(error, "msg", str(error))
+        message = (
+            f"expected a JSON object on {where}, but it is not JSON ({reason}); correct or remove the line"
+        )
+        raise DocumentError(message) from error
+    if not isinstance(record, dict):
+        raise DocumentError(
+            f"expected a JSON object on {where}, but got a {type(record).__name__}; "
+            "correct or remove the line"
+        )
+    field = next((name for name in _TEXT_FIELDS if name in record), None)
+    if field is None:
+        raise DocumentError(
+            f"expected a field 'text', 'contents' or 'body' on {where}, but got {sorted(record)[:8]}; "
+            "add the text"
+        )
+    text = _string(record, field, where)
+    if not text or text.isspace():
+        raise DocumentError(
+            f"expected text in {field!r} on {where}, but it is empty; fill it or remove the line"
+        )
+    title = _string(record, "title", where).strip() if record.get("title") is not None else ""
+    return _document(f"{source.id}#{_record_id(record, number, where)}", title or source.path.stem, text)
+
+
+def _string(record: dict[str, object], field: str, where: str) -> str:
+    value = record[field]
+    if not isinstance(value, str):
+        raise DocumentError(
+            f"expected a string in {field!r} on {where}, but got a {type(value).__name__}; "
+            "correct or remove the line"
+        )
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DocumentError(
+            f"expected Unicode text in {field!r} on {where}, but character {error.start} is half of a "
+            "surrogate pair; correct or remove the line"
+        ) from error
+    return value
+
+
+def _record_id(record: dict[str, object], number: int, where: str) -> str:
+    field = next((name for name in _ID_FIELDS if record.get(name) is not None), None)
+    if field is None:
+        return str(number)
+    value = record[field]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise DocumentError(
+            f"expected a number or a name in {field!r} on {where}, but got {value!r:.40}; "
+            "correct it or leave it out"
+        )
+    return _string(record, field, where)
+
+
+def _markdown_title(text: str) -> str:
+    fence = None
+    for match in _HEADING_OR_FENCE.finditer(text):
+        heading, mark = match.groups()
+        if mark is not None:
+            fence = mark if fence is None else (None if mark == fence else fence)
+        elif fence is None:
+            title = heading.strip()
+            unclosed = title.rstrip("#")
+            # "# Title ##" ends with closing marks, "# C#" does not.
+            if not unclosed or unclosed[-1].isspace():
+                title = unclosed.rstrip()
+            if title:
+                return title
+    return ""
+
+
+def _document(name: str, title: str, text: str) -> Document:
+    # The length of the title keeps ("ab", "c") and ("a", "bc") apart.
+    digest = hashlib.sha256(f"{len(title)}\n{title}".encode())
+    digest.update(text.encode("utf-8"))
+    return Document(id=name, title=title, text=text, sha256=digest.hexdigest())
