@@ -1,0 +1,17 @@
+"""Losses as pure functions of tensors. Each is a SUM over examples or tokens; the caller divides by how many there are.
+
+Dividing once by the count of the whole optimiser step, and not by each micro-batch's, is what makes a gradient step
+independent of how the batch was split.
+"""
+
+from narrows.losses.distillation import layerwise_similarity, soft_cross_entropy, span_distillation
+from narrows.losses.task import classification_loss, span_log_probabilities, span_loss
+
+__all__ = [
+    "classification_loss",
+    "layerwise_similarity",
+    "soft_cross_entropy",
+    "span_distillation",
+    "span_log_probabilities",
+    "span_loss",
+]
