@@ -1,0 +1,162 @@
+"""Training data: examples into rows of tokens, rows into batches of like size."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from narrows.data import (
+    QAExample,
+    SpanEncoder,
+    SpanFeature,
+    add_unanswerable_pairs,
+    join_pair,
+    passage_start,
+    read_qamr,
+    read_reqa_pairs,
+    read_split,
+    read_squad,
+    shuffled_batches,
+)
+from narrows.errors import UsageError
+from narrows.training.recipe import DataPart, DataSection
+
+__all__ = ["BatchPlan", "SpanRows", "collate_rows", "read_part", "read_parts"]
+
+
+def read_parts(parts: Sequence[DataPart], folder: Path, *, seed: int) -> list[QAExample]:
+    """All examples of some parts, each as often as it asks for."""
+    return [example for part in parts for example in read_part(part, folder, seed=seed) * part.times]
+
+
+def read_part(part: DataPart, folder: Path, *, seed: int) -> list[QAExample]:
+    """The examples of one part of a recipe.
+
+    Raises:
+        UsageError: a missing file, an unknown part of the split, or nothing left.
+    """
+    path = folder / part.file
+    if not path.is_file():
+        raise UsageError(f"expected data at {path}, got no such file; pass --data DIR or set NARROWS_DATA")
+    titles = None
+    if part.split is not None:
+        parts = read_split(folder / part.split)
+        if part.part not in parts:
+            raise UsageError(f"expected `part` to be one of {', '.join(parts)}, got {part.part!r}; mend the recipe")
+        titles = parts[part.part]
+    if part.format == "squad":
+        examples = list(read_squad(path, titles=titles))
+    else:
+        examples = list(read_qamr(path) if part.format == "qamr" else read_reqa_pairs(path))
+    if part.answers != "all":
+        examples = [example for example in examples if bool(example.answers) == (part.answers == "answerable")]
+    if not examples:
+        raise UsageError(f"expected examples in {path}, got none after the choice of titles and answers; mend the recipe")
+    return add_unanswerable_pairs(examples, share=part.negatives, seed=seed) if part.negatives else examples
+
+
+class Row(NamedTuple):
+    """One pair as the model reads it; `start` −1 says that nothing is known of the answer."""
+
+    input_ids: list[int]
+    token_type_ids: list[int]
+    start: int
+    end: int
+
+
+class SpanRows(Dataset[Row]):
+    """Windows of span examples as rows `[CLS] question [SEP] passage [SEP]`.
+
+    A window of an answerable question that holds no answer is labelled as unanswerable ([CLS]); an example without
+    answers that is not marked impossible is unlabelled.
+    """
+
+    def __init__(self, examples: Sequence[QAExample], tokenizer: Any, section: DataSection):
+        encoder = SpanEncoder(
+            tokenizer,
+            max_question_tokens=section.max_question_tokens,
+            max_passage_tokens=section.max_passage_tokens,
+            overlap=section.overlap,
+        )
+        encoded = encoder.encode(examples)
+        self.truncated_questions = encoded.truncated_questions
+        self.examples = examples
+        self.features = encoded.features
+        self._cls, self._sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __getitem__(self, index: int) -> Row:
+        feature = self.features[index]
+        ids, segments = join_pair(feature.question_ids, feature.passage_ids, cls=self._cls, sep=self._sep)
+        start, end = self._labels(feature)
+        return Row(ids, segments, start, end)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each row."""
+        return [len(feature.question_ids) + len(feature.passage_ids) + 3 for feature in self.features]
+
+    def _labels(self, feature: SpanFeature) -> tuple[int, int]:
+        if feature.answerable:
+            shift = passage_start(feature.question_ids)
+            return feature.start + shift, feature.end + shift
+        example = self.examples[feature.example]
+        known = example.impossible or bool(example.answers)
+        return (0, 0) if known else (-1, -1)
+
+
+class BatchPlan(Sampler[list[int]]):
+    """All batches of a whole run in their order, so that a resumed run goes on with the very next one.
+
+    Args:
+        lengths: tokens of each row.
+        batch_tokens: padded tokens of a batch at most.
+        epochs: passes over the rows; a fraction ends inside one.
+        seed: decides the order.
+    """
+
+    def __init__(self, lengths: Sequence[int], *, batch_tokens: int, epochs: float, seed: int):
+        self._lengths, self._batch_tokens, self._epochs, self._seed = lengths, batch_tokens, epochs, seed
+        self._batches = list(self._plan())
+
+    def _plan(self) -> Iterator[list[int]]:
+        whole = int(self._epochs)
+        for epoch in range(whole):
+            yield from self._epoch(epoch)
+        rest = self._epoch(whole) if self._epochs > whole else []
+        yield from islice(rest, round(len(rest) * (self._epochs - whole)))
+
+    def _epoch(self, epoch: int) -> list[list[int]]:
+        return shuffled_batches(self._lengths, batch_tokens=self._batch_tokens, seed=self._seed, epoch=epoch)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
+def collate_rows(rows: Sequence[Row], *, pad: int) -> dict[str, Tensor]:
+    """Rows padded on the right to the longest.
+
+    Returns:
+        `input_ids`, `attention_mask`, `token_type_ids` `[batch, length]`; `start_positions`, `end_positions` `[batch]`.
+    """
+    longest = max(len(row.input_ids) for row in rows)
+
+    def padded(values: list[int], fill: int) -> list[int]:
+        return values + [fill] * (longest - len(values))
+
+    return {
+        "input_ids": torch.tensor([padded(row.input_ids, pad) for row in rows]),
+        "attention_mask": torch.tensor([padded([1] * len(row.input_ids), 0) for row in rows]),
+        "token_type_ids": torch.tensor([padded(row.token_type_ids, 1) for row in rows]),
+        "start_positions": torch.tensor([row.start for row in rows]),
+        "end_positions": torch.tensor([row.end for row in rows]),
+    }

@@ -1,0 +1,89 @@
+"""What a run minimises: γ·task + α·KD + β·LRS, each divided once by its count over the whole optimiser step."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from narrows.losses import layerwise_similarity, span_distillation, span_loss
+from narrows.training.recipe import LossSection
+
+__all__ = ["Counts", "SpanObjective"]
+
+
+class Counts(NamedTuple):
+    """What the losses of one optimiser step are divided by, over all its micro-batches and processes."""
+
+    labelled: Tensor
+    examples: Tensor
+    tokens: Tensor
+
+
+class SpanObjective:
+    """Losses of a span reader, alone or with a frozen teacher.
+
+    Args:
+        losses: weights, temperature and distance.
+        split_layer: k of the student; LRS compares the states after layers k+1..n.
+        teacher: a span model of the same layers; needed for KD and LRS.
+    """
+
+    def __init__(self, losses: LossSection, *, split_layer: int, teacher: nn.Module | None):
+        self._losses, self._split_layer, self._teacher = losses, split_layer, teacher
+        if teacher is not None:
+            teacher.eval().requires_grad_(False)
+
+    def counts(self, batches: Sequence[Mapping[str, Tensor]]) -> Counts:
+        labelled = sum((batch["start_positions"] >= 0).sum() for batch in batches)
+        tokens = sum((batch["attention_mask"] != 0).sum() for batch in batches)
+        examples = sum(batch["input_ids"].shape[0] for batch in batches)
+        return Counts(torch.as_tensor(labelled), torch.as_tensor(examples), torch.as_tensor(tokens))
+
+    def __call__(self, model: nn.Module, batch: Mapping[str, Tensor], counts: Counts) -> Tensor:
+        """The part of one micro-batch in the step's loss."""
+        losses = self._losses
+        inputs = {name: batch[name] for name in _INPUTS if name in batch}
+        outputs = model(**inputs, output_hidden_states=bool(losses.lrs))
+        total = outputs.start_logits.new_zeros((), dtype=torch.float32)
+        if losses.task:
+            total = total + losses.task * self._task(outputs, batch) / counts.labelled.clamp_min(1)
+        if losses.kd or losses.lrs:
+            total = total + self._distil(outputs, inputs, counts)
+        return total
+
+    def _task(self, outputs, batch: Mapping[str, Tensor]) -> Tensor:
+        rows = (batch["start_positions"] >= 0).nonzero()[:, 0]
+        return span_loss(
+            outputs.start_logits[rows],
+            outputs.end_logits[rows],
+            batch["start_positions"][rows],
+            batch["end_positions"][rows],
+            batch["attention_mask"][rows],
+        )
+
+    def _distil(self, outputs, inputs: Mapping[str, Tensor], counts: Counts) -> Tensor:
+        losses, mask = self._losses, inputs["attention_mask"]
+        with torch.no_grad():
+            # The teacher reads the tokens themselves, also when the student starts from stored states.
+            tokens = {name: value for name, value in inputs.items() if name != "lower_states"}
+            teacher = self._teacher(**tokens, output_hidden_states=bool(losses.lrs))
+        total = outputs.start_logits.new_zeros((), dtype=torch.float32)
+        if losses.kd:
+            divergence = span_distillation(
+                (outputs.start_logits, outputs.end_logits),
+                (teacher.start_logits, teacher.end_logits),
+                temperature=losses.temperature,
+                attention_mask=mask,
+            )
+            total = total + losses.kd * divergence / counts.examples
+        if losses.lrs:
+            upper = len(teacher.hidden_states) - 1 - self._split_layer
+            similarity = layerwise_similarity(
+                outputs.hidden_states[-upper:], teacher.hidden_states[-upper:], attention_mask=mask, distance=losses.distance
+            )
+            total = total + losses.lrs * similarity / counts.tokens
+        return total
+
+
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "lower_states")

@@ -1,0 +1,139 @@
+"""transformers' Trainer with our objective, batches by tokens, and checkpoints by the clock and on a signal."""
+
+import json
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from narrows.training.data import BatchPlan
+from narrows.training.objective import Counts, SpanObjective
+from narrows.training.optimiser import parameter_groups
+
+__all__ = ["ClockCheckpoint", "JsonLog", "NarrowsTrainer", "StopSignal"]
+
+
+class NarrowsTrainer(Trainer):
+    """Runs a `SpanObjective` over a `BatchPlan`.
+
+    The whole run is one pass over the plan, so resuming at any step is skipping that many batches. Losses are divided
+    by counts of the whole optimiser step: accumulation and processes do not change it.
+    """
+
+    def __init__(
+        self,
+        *,
+        objective: SpanObjective,
+        plan: BatchPlan,
+        collate: Callable[[Sequence[Any]], Mapping[str, Tensor]],
+        evaluate_model: Callable[[nn.Module], Mapping[str, float]] | None,
+        layer_decay: float,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self._objective, self._plan, self._collate = objective, plan, collate
+        self._evaluate_model, self._layer_decay = evaluate_model, layer_decay
+        # Our loss is already divided by the counts of the whole step.
+        self.loss_is_scaled_for_ga = True
+
+    def get_train_dataloader(self) -> DataLoader:
+        loader = DataLoader(self.train_dataset, batch_sampler=self._plan, collate_fn=self._collate)
+        return self.accelerator.prepare(loader)
+
+    def get_batch_samples(self, epoch_iterator, num_batches, device):
+        batches = []
+        for _ in range(num_batches):
+            batch = next(epoch_iterator, None)
+            if batch is None:
+                break
+            batches.append(batch)
+        counts = self._objective.counts(batches) if batches else None
+        if counts is not None and self.args.world_size > 1:
+            counts = Counts(*(self.accelerator.reduce(count.to(device), "sum") for count in counts))
+        return batches, counts
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        counts = self._objective.counts([inputs]) if num_items_in_batch is None else num_items_in_batch
+        # Data-parallel training averages gradients over processes; our counts already span them all.
+        return self._objective(model, inputs, counts) * self.args.world_size
+
+    def create_optimizer(self, *args: Any, **kwargs: Any):
+        if self.optimizer is None:
+            groups = parameter_groups(
+                self.model,
+                learning_rate=self.args.learning_rate,
+                weight_decay=self.args.weight_decay,
+                layer_decay=self._layer_decay,
+            )
+            self.optimizer = torch.optim.AdamW(groups, lr=self.args.learning_rate, eps=1e-6, fused=True)
+        return self.optimizer
+
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        scores = self._evaluate_model(self.model) if self._evaluate_model is not None else {}
+        self.model.train()
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+
+class ClockCheckpoint(TrainerCallback):
+    """Asks for a checkpoint when the last one is older than `seconds`."""
+
+    def __init__(self, seconds: float):
+        self._seconds, self._last = seconds, time.monotonic()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if time.monotonic() - self._last > self._seconds:
+            control.should_save = True
+        return control
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        self._last = time.monotonic()
+
+
+class StopSignal(TrainerCallback):
+    """On SIGTERM or SIGINT: finish the step, save, stop. A second signal stops at once."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._former: dict[int, Any] = {}
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._former[number] = signal.signal(number, self._note)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if self.stopped:
+            control.should_save = control.should_training_stop = True
+        return control
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.stopped:
+            raise KeyboardInterrupt
+        self.stopped = True
+
+
+class JsonLog(TrainerCallback):
+    """Appends every log entry to a JSONL file, with the step and the time."""
+
+    def __init__(self, path: Path):
+        self._path = path
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs=None, **kwargs: Any):
+        entry = {"step": state.global_step, "of": state.max_steps, "time": round(time.time(), 1), **(logs or {})}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
