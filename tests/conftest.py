@@ -15,8 +15,12 @@ os.environ.update(
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
 
 torch.set_num_threads(1)
+
+# The shapes in signatures are checked under pytest only; set before the first of these modules is imported.
+install_import_hook(["narrows.core", "narrows.deformer.split", "narrows.losses"], "beartype.beartype")
 
 # Derandomised: a failure in CI is the failure on a desk. HYPOTHESIS_PROFILE=search looks further.
 settings.register_profile(

@@ -8,7 +8,8 @@ torch nor transformers nor the store:
     '0.1.0'
     >>> from narrows import DeformerForQuestionAnswering   # imports torch and transformers now
 
-Call `narrows.register_all()` once to make the models known to the `Auto*` classes of transformers.
+Call `narrows.register_all()` once to make the models known to the `Auto*` classes of transformers, and
+`narrows.register_pipeline()` to have its `question-answering` pipeline back.
 """
 
 from importlib import import_module
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     )
     from narrows.hf.register import register_all
     from narrows.serving import Reader
+    from narrows.serving.pipeline import register_pipeline
     from narrows.store import Store
 
 __version__ = "0.1.0"
@@ -49,6 +51,7 @@ _LAZY = {
     "Reader": "narrows.serving",
     "Store": "narrows.store",
     "register_all": "narrows.hf.register",
+    "register_pipeline": "narrows.serving.pipeline",
 }
 
 __all__ = [
@@ -70,6 +73,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "register_all",
+    "register_pipeline",
 ]
 
 

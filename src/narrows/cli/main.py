@@ -26,7 +26,7 @@ VERBS = {
     "index": "Read documents once and keep their passages in a store.",
     "store": "Look at, size, check or empty a passage store.",
     "ask": "Answer a question from a store of passages.",
-    "answer": "Answer a file of questions, one line of JSON each.",
+    "answer": "Answer a question from one file, without a store.",
     "bench": "Measure time and memory beside a peer, behind a correctness check.",
 }
 

@@ -137,4 +137,6 @@ def _progress_bar() -> "Progress":
         RateColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
         console=stderr_console(),
+        # Otherwise rich sends what is written to stdout to the bar's console, past a pipe or a file.
+        redirect_stdout=sys.stdout.isatty(),
     )

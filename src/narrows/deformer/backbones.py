@@ -1,4 +1,4 @@
-"""Encoders that a DeFormer can be built on, behind one small protocol. A new encoder is a new class and one entry here."""
+"""Encoders that a DeFormer can be built on, behind one small protocol; a new one is a class and one entry here."""
 
 from typing import Protocol
 
@@ -17,12 +17,16 @@ class Backbone(Protocol):
 
     `embeddings(input_ids, segments, positions) -> hidden` and, for each of `layers`,
     `layer(hidden, mask, query=None, *, backend) -> hidden`, as `narrows.deformer.split` calls them.
-    `word_embeddings` is the table that grows with the vocabulary.
+    `word_embeddings` is the table that grows with the vocabulary; `set_word_embeddings` puts another in its place.
     """
 
     embeddings: nn.Module
     layers: nn.ModuleList
-    word_embeddings: nn.Embedding
+
+    @property
+    def word_embeddings(self) -> nn.Embedding: ...
+
+    def set_word_embeddings(self, table: nn.Embedding) -> None: ...
 
     def __call__(self, *args: object) -> Tensor: ...
 
@@ -58,8 +62,8 @@ class BertBackbone(nn.Module):
     def word_embeddings(self) -> nn.Embedding:
         return self.embeddings.word
 
-    @word_embeddings.setter
-    def word_embeddings(self, table: nn.Embedding) -> None:
+    def set_word_embeddings(self, table: nn.Embedding) -> None:
+        # Not a property's setter: nn.Module registers an assigned module before any setter is asked.
         self.embeddings.word = table
 
 

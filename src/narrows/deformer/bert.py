@@ -14,7 +14,17 @@ __all__ = ["BertEmbeddings", "BertLayer"]
 class BertEmbeddings(nn.Module):
     """Word, position and segment embeddings, summed and normalised."""
 
-    def __init__(self, *, vocab: int, positions: int, segments: int, width: int, eps: float, pad: int | None, dropout: float):
+    def __init__(
+        self,
+        *,
+        vocab: int,
+        positions: int,
+        segments: int,
+        width: int,
+        eps: float,
+        pad: int | None,
+        dropout: float,
+    ):
         super().__init__()
         self.word = nn.Embedding(vocab, width, padding_idx=pad)
         self.position = nn.Embedding(positions, width)

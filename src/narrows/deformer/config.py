@@ -55,8 +55,29 @@ class DeformerConfig(PreTrainedConfig):
     classifier_dropout: float | int | None = None
     tie_word_embeddings: bool = False
 
-    def validate_architecture(self):
-        """Refuse sizes that no model can have, each in one sentence."""
+    def __post_init__(self, **kwargs: object) -> None:
+        super().__post_init__(**kwargs)
+        self.check_architecture()
+
+    def check_architecture(self) -> None:
+        """Refuse sizes that no model can have, each in one sentence.
+
+        Not one of the `validate_` methods of `strict`, whose errors arrive wrapped in another's words.
+
+        Raises:
+            UsageError: `split_layer` out of range, sizes below 1 or that do not fit, or unknown `passage_positions`.
+        """
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+        ):
+            if getattr(self, name) < 1:
+                raise UsageError(
+                    f"`{name}` must be at least 1, got {getattr(self, name)}; give the encoder a size"
+                )
         n, k = self.num_hidden_layers, self.split_layer
         if not 0 <= k < n:
             raise UsageError(
@@ -64,7 +85,8 @@ class DeformerConfig(PreTrainedConfig):
             )
         if self.passage_positions not in ("restart", "continue"):
             raise UsageError(
-                f"`passage_positions` must be 'restart' or 'continue', got {self.passage_positions!r}; choose one of them"
+                f"`passage_positions` must be 'restart' or 'continue', got {self.passage_positions!r}; "
+                "choose one of them"
             )
         if k > 0 and self.passage_positions != "restart":
             raise UsageError(

@@ -75,17 +75,28 @@ _TASK_RULES = {
     "question-answering": _Task(
         [Rename("qa_outputs.weight", "qa_outputs.weight"), Rename("qa_outputs.bias", "qa_outputs.bias")],
         [New(r"qa_outputs\..*", "span head, random: to be trained")],
-        [_PRETRAINING, Drop(r"(bert\.)?pooler\..*", "a span reader does not pool"), Drop(r"classifier\..*", "head of another task")],
+        [
+            _PRETRAINING,
+            Drop(r"(bert\.)?pooler\..*", "a span reader does not pool"),
+            Drop(r"classifier\..*", "head of another task"),
+        ],
     ),
     "sequence-classification": _Task(
         [Rename("classifier.weight", "classifier.weight"), Rename("classifier.bias", "classifier.bias")],
-        [New(r"pooler\..*", "pooler, random: to be trained"), New(r"classifier\..*", "classes, random: to be trained")],
+        [
+            New(r"pooler\..*", "pooler, random: to be trained"),
+            New(r"classifier\..*", "classes, random: to be trained"),
+        ],
         [_PRETRAINING, Drop(r"qa_outputs\..*", "head of another task")],
     ),
     "encoder": _Task(
         [],
         [],
-        [_PRETRAINING, Drop(r"(bert\.)?pooler\..*", "an encoder alone does not pool"), Drop(r"(qa_outputs|classifier)\..*", "head")],
+        [
+            _PRETRAINING,
+            Drop(r"(bert\.)?pooler\..*", "an encoder alone does not pool"),
+            Drop(r"(qa_outputs|classifier)\..*", "head"),
+        ],
     ),
 }
 
@@ -101,7 +112,9 @@ def bert_rules(task: str) -> list[Rename | Drop | New]:
         rules += _norm_rules(f"{prefix}embeddings.LayerNorm", f"{inside}backbone.embeddings.norm")
         for theirs, ours in _LAYER.items():
             source, target = f"{prefix}encoder.layer.{{n}}.{theirs}", f"{inside}backbone.layers.{{n}}.{ours}"
-            rules += _norm_rules(source, target) if theirs.endswith("LayerNorm") else _linear_rules(source, target)
+            rules += (
+                _norm_rules(source, target) if theirs.endswith("LayerNorm") else _linear_rules(source, target)
+            )
         if task == "sequence-classification":
             rules += _linear_rules(f"{prefix}pooler.dense", "pooler")
     position_ids = Drop(r"(bert\.)?embeddings\.position_ids", "a table of 0, 1, 2, …")
@@ -128,13 +141,13 @@ def convert_checkpoint(
 
     Raises:
         ConversionError: the checkpoint's encoder is of another kind, or its tensors do not fit.
-        UsageError: k out of range, or an unknown task.
+        UsageError: k out of range, an unknown task, or an unknown field.
 
     Example:
         `model, report = convert_checkpoint("deepset/minilm-uncased-squad2", split_layer=4)`
     """
     folder = checkpoint_folder(checkpoint)
-    source = AutoConfig.from_pretrained(folder)
+    source = _source_config(folder)
     if source.model_type != "bert":
         raise ConversionError(
             f"expected a checkpoint whose encoder is a BertModel, got model type {source.model_type!r}; "
@@ -148,8 +161,17 @@ def convert_checkpoint(
             f"`split_layer` must be from 0 to {source.num_hidden_layers - 1} for {source.num_hidden_layers} layers, "
             f"got {split_layer}; keep at least one layer joint"
         )
-    fields = {name: getattr(source, name) for name in _SHARED_FIELDS if getattr(source, name, None) is not None}
-    config = DeformerConfig(**fields, split_layer=split_layer, passage_positions=passage_positions, **overrides)  # type: ignore[arg-type]
+    unknown = sorted(set(overrides) - set(DeformerConfig.__dataclass_fields__))
+    if unknown:
+        raise UsageError(
+            f"expected fields of DeformerConfig, got {', '.join(unknown)}; see its documentation for their names"
+        )
+    fields = {
+        name: getattr(source, name) for name in _SHARED_FIELDS if getattr(source, name, None) is not None
+    }
+    config = DeformerConfig(
+        **fields, split_layer=split_layer, passage_positions=passage_positions, **overrides
+    )  # type: ignore[arg-type]
     model = TASKS[task](config)
     tensors, report = apply_rules(load_tensors(folder), model.state_dict(), bert_rules(task))
     model.load_state_dict(tensors)
@@ -168,15 +190,31 @@ def from_pretrained_encoder(model: DeformerPreTrainedModel, *, split_layer: int)
             f"`split_layer` must be from 0 to {layers - 1} for {layers} layers, got {split_layer}; "
             "keep at least one layer joint"
         )
-    config = DeformerConfig.from_dict({**model.config.to_dict(), "split_layer": split_layer, "passage_positions": "restart"})
+    config = DeformerConfig.from_dict(
+        {**model.config.to_dict(), "split_layer": split_layer, "passage_positions": "restart"}
+    )
     student = type(model)(config)
     student.load_state_dict(model.state_dict())
     return student.eval()
 
 
+def _source_config(folder: Path) -> PreTrainedConfig:
+    try:
+        return AutoConfig.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise ConversionError(
+            f"expected a config.json of a known model in {folder}, got none that can be read "
+            f"({str(error).strip().splitlines()[0]}); pass a checkpoint's folder"
+        ) from error
+
+
 def _task_of(source: PreTrainedConfig) -> str:
     architecture = (source.architectures or [""])[0]
-    return "sequence-classification" if architecture.endswith("ForSequenceClassification") else "question-answering"
+    return (
+        "sequence-classification"
+        if architecture.endswith("ForSequenceClassification")
+        else "question-answering"
+    )
 
 
 def _linear_rules(source: str, target: str) -> list[Rename | Drop | New]:

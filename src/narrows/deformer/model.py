@@ -6,7 +6,11 @@ from functools import partial
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutput, QuestionAnsweringModelOutput, SequenceClassifierOutput
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+)
 from transformers.utils.generic import can_return_tuple
 
 from narrows.core import segment_positions
@@ -30,6 +34,11 @@ class DeformerPreTrainedModel(NarrowsPreTrainedModel):
     base_model_prefix = "deformer"
     _no_split_modules = ["BertEmbeddings", "BertLayer"]
 
+    def __init__(self, config: DeformerConfig):
+        # Again, as `from_pretrained(..., split_layer=9)` changes a field of a config that was already checked.
+        config.check_architecture()
+        super().__init__(config)
+
 
 class DeformerModel(DeformerPreTrainedModel):
     """An encoder whose first `split_layer` layers read question and passage apart.
@@ -48,7 +57,7 @@ class DeformerModel(DeformerPreTrainedModel):
         return self.backbone.word_embeddings
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.backbone.word_embeddings = value
+        self.backbone.set_word_embeddings(value)
 
     @can_return_tuple
     def forward(
@@ -105,7 +114,9 @@ class DeformerModel(DeformerPreTrainedModel):
             >>> stored = model.encode_side(passage_ids, segment=1)  # doctest: +SKIP
         """
         hidden = self._embed(input_ids, real, torch.full_like(input_ids, segment), None)
-        return run_lower(self._layers()[: self.config.split_layer], hidden, real, backend=self.attention_backend)
+        return run_lower(
+            self._layers()[: self.config.split_layer], hidden, real, backend=self.attention_backend
+        )
 
     def read_joined(
         self,
@@ -131,10 +142,16 @@ class DeformerModel(DeformerPreTrainedModel):
 
     def _layers(self) -> Sequence[nn.Module]:
         if self.gradient_checkpointing and self.training:
-            return [partial(self._gradient_checkpointing_func, layer.__call__) for layer in self.backbone.layers]
+            return [partial(self._checkpointed, layer) for layer in self.backbone.layers]
         return self.backbone.layers
 
-    def _embed(self, input_ids: Tensor, real: Tensor | None, segments: Tensor, positions: Tensor | None) -> Tensor:
+    def _checkpointed(self, layer: nn.Module, *tensors: Tensor | None, backend: str) -> Tensor:
+        # Bound before, as reentrant checkpointing takes no keyword arguments.
+        return self._gradient_checkpointing_func(partial(layer.__call__, backend=backend), *tensors)
+
+    def _embed(
+        self, input_ids: Tensor, real: Tensor | None, segments: Tensor, positions: Tensor | None
+    ) -> Tensor:
         if positions is None:
             everything = torch.ones_like(input_ids, dtype=torch.bool)
             restart = self.config.passage_positions == "restart"
@@ -201,12 +218,14 @@ class DeformerForQuestionAnswering(DeformerPreTrainedModel):
         passages: Float[Tensor, "batch passage_length width"],
         passage_real: Bool[Tensor, "batch passage_length"] | None = None,
     ) -> Float[Tensor, "batch tokens 2"]:
-        """Start and end logits of [CLS] (first) and of the passage's tokens, without its closing [SEP] or padding's worth.
+        """Start and end logits of [CLS] (first) and of the passage's tokens, its closing [SEP] and padding included.
 
         The last layer computes these tokens only.
         """
         question_length = question.shape[1]
-        passage_tokens = torch.arange(question_length, question_length + passages.shape[1], device=passages.device)
+        passage_tokens = torch.arange(
+            question_length, question_length + passages.shape[1], device=passages.device
+        )
         read = torch.cat([passage_tokens.new_zeros(1), passage_tokens])
         states = self.deformer.read_joined(question, passages, passage_real=passage_real, read=read)
         return self.qa_outputs(states)
@@ -250,7 +269,7 @@ class DeformerForSequenceClassification(DeformerPreTrainedModel):
             lower_states=lower_states,
             output_hidden_states=output_hidden_states,
         )
-        logits = self._classify(outputs.last_hidden_state[:, 0])
+        logits = self._classify(_first_real(outputs.last_hidden_state, attention_mask))
         loss = None
         if labels is not None:
             loss = classification_loss(logits, labels) / (
@@ -271,3 +290,11 @@ class DeformerForSequenceClassification(DeformerPreTrainedModel):
 
     def _classify(self, first: Tensor) -> Tensor:
         return self.classifier(self.dropout(torch.tanh(self.pooler(first))))
+
+
+def _first_real(states: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """States of [CLS], which stands after the padding in a row that is padded on the left."""
+    if attention_mask is None:
+        return states[:, 0]
+    first = (attention_mask != 0).long().argmax(-1)
+    return states[torch.arange(states.shape[0], device=states.device), first]

@@ -1,9 +1,18 @@
 """Registration of the DeFormer classes with transformers' Auto classes."""
 
-from transformers import AutoConfig, AutoModel, AutoModelForQuestionAnswering, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+)
 
 from narrows.deformer.config import DeformerConfig
-from narrows.deformer.model import DeformerForQuestionAnswering, DeformerForSequenceClassification, DeformerModel
+from narrows.deformer.model import (
+    DeformerForQuestionAnswering,
+    DeformerForSequenceClassification,
+    DeformerModel,
+)
 
 __all__ = ["register"]
 
@@ -13,4 +22,6 @@ def register() -> None:
     AutoConfig.register(DeformerConfig.model_type, DeformerConfig, exist_ok=True)
     AutoModel.register(DeformerConfig, DeformerModel, exist_ok=True)
     AutoModelForQuestionAnswering.register(DeformerConfig, DeformerForQuestionAnswering, exist_ok=True)
-    AutoModelForSequenceClassification.register(DeformerConfig, DeformerForSequenceClassification, exist_ok=True)
+    AutoModelForSequenceClassification.register(
+        DeformerConfig, DeformerForSequenceClassification, exist_ok=True
+    )

@@ -12,17 +12,19 @@ from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from narrows.core import key_mask, same_segment_mask
 
-__all__ = ["Layer", "join", "run_lower", "run_packed", "run_upper"]
+__all__ = ["Layer", "Layers", "join", "run_lower", "run_packed", "run_upper"]
 
 Layer = Callable[..., Tensor]
+# A ModuleList is no Sequence, though it has all that is asked of one here.
+Layers = Sequence[Layer] | nn.ModuleList
 
 
 def run_lower(
-    layers: Sequence[Layer],
+    layers: Layers,
     hidden: Float[Tensor, "batch length width"],
     real: Bool[Tensor, "batch length"] | None,
     *,
@@ -41,7 +43,7 @@ def join(
     passages: Float[Tensor, "batch passage_length width"],
     passage_real: Bool[Tensor, "batch passage_length"] | None,
 ) -> tuple[Float[Tensor, "batch length width"], Bool[Tensor, "batch length"] | None]:
-    """Put the question's states before each passage's; one question is shared by all passages without a copy of its work.
+    """Put the question's states before each passage's; one question is shared by all passages.
 
     Returns:
         The joined states, and their mask (None when neither side has padding).
@@ -58,7 +60,7 @@ def join(
 
 
 def run_upper(
-    layers: Sequence[Layer],
+    layers: Layers,
     hidden: Float[Tensor, "batch length width"],
     real: Bool[Tensor, "batch length"] | None,
     *,
@@ -83,7 +85,7 @@ def run_upper(
 
 
 def run_packed(
-    layers: Sequence[Layer],
+    layers: Layers,
     hidden: Float[Tensor, "batch length width"],
     real: Bool[Tensor, "batch length"] | None,
     segments: Int[Tensor, "batch length"],

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from narrows.data import QAExample, SpanFeature, join_pair, passage_start, token_budget_batches
+from narrows.deformer.spans import best_spans
 
-__all__ = ["SpanPrediction", "best_spans", "predict_spans"]
+__all__ = ["SpanPrediction", "predict_spans"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,35 +29,6 @@ class SpanPrediction:
     end: int
     score: float
     margin: float
-
-
-def best_spans(
-    start: Float[Tensor, "batch tokens"], end: Float[Tensor, "batch tokens"], *, max_tokens: int
-) -> tuple[Float[Tensor, " batch"], Tensor, Tensor]:
-    """The span of at most `max_tokens` tokens with the largest start + end logit, in each row.
-
-    Args:
-        start: logits of the passage's tokens; `-inf` where no answer may start (padding).
-        end: likewise.
-        max_tokens: longest span.
-
-    Returns:
-        Scores, first tokens and last tokens (inclusive), `[batch]` each.
-
-    Example:
-        >>> start, end = torch.tensor([[0.0, 3.0, 0.0]]), torch.tensor([[2.0, 0.0, 1.0]])
-        >>> [int(x) for x in best_spans(start, end, max_tokens=2)]
-        [4, 1, 2]
-    """
-    batch, tokens = start.shape
-    # row d holds the spans of d + 1 tokens: only as many rows as a span may be long, never tokens × tokens
-    width = min(max_tokens, tokens)
-    table = start.new_full((batch, width, tokens), float("-inf"))
-    for extra in range(width):
-        table[:, extra, : tokens - extra] = start[:, : tokens - extra] + end[:, extra:]
-    scores, flat = table.flatten(1).max(-1)
-    first = flat % tokens
-    return scores, first, first + flat // tokens
 
 
 def predict_spans(
@@ -123,7 +94,9 @@ def _decode(
     outside = (place < first[:, None]) | (place >= last[:, None])
     null = start[:, 0] + end[:, 0]
     scores, begins, ends = best_spans(
-        start.masked_fill(outside, float("-inf")), end.masked_fill(outside, float("-inf")), max_tokens=max_answer_tokens
+        start.masked_fill(outside, float("-inf")),
+        end.masked_fill(outside, float("-inf")),
+        max_tokens=max_answer_tokens,
     )
     predictions = []
     for row, feature in enumerate(features):

@@ -6,7 +6,7 @@ from narrows.errors import UsageError
 
 __all__ = ["NarrowsPreTrainedModel"]
 
-_BACKENDS = {"eager": "reference", "sdpa": "sdpa"}
+_BACKENDS = {"eager": "matmul", "sdpa": "sdpa"}
 
 
 class NarrowsPreTrainedModel(PreTrainedModel):

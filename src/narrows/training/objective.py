@@ -1,4 +1,4 @@
-"""What a run minimises: γ·task + α·KD + β·LRS, each divided once by its count over the whole optimiser step."""
+"""What a run minimises: γ·task + α·KD + β·LRS, each divided once by its count over the optimiser step."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -80,7 +80,10 @@ class SpanObjective:
         if losses.lrs:
             upper = len(teacher.hidden_states) - 1 - self._split_layer
             similarity = layerwise_similarity(
-                outputs.hidden_states[-upper:], teacher.hidden_states[-upper:], attention_mask=mask, distance=losses.distance
+                outputs.hidden_states[-upper:],
+                teacher.hidden_states[-upper:],
+                attention_mask=mask,
+                distance=losses.distance,
             )
             total = total + losses.lrs * similarity / counts.tokens
         return total

@@ -15,8 +15,8 @@ def parameter_groups(
     """Groups for AdamW over the parameters that require a gradient.
 
     Args:
-        model: layers are found by `layers.<number>.` in the names; what comes before them (embeddings) counts as one
-            layer below the first, everything else (heads) as above the last.
+        model: layers are found by `layers.<number>.` in the names; what comes before them (embeddings) counts
+            as one layer below the first, everything else (heads) as above the last.
         learning_rate: of the head.
         weight_decay: of matrices; norms and biases (one dimension) get none.
         layer_decay: factor from one layer to the one below.

@@ -1,19 +1,30 @@
 """A run from start, or from where it stopped, to a saved model."""
 
 import json
+import os
+import shutil
 import time
 from pathlib import Path
 
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from narrows.errors import UsageError
-from narrows.training.build import build_run
+from narrows.training.build import Run, build_run
+from narrows.training.card import write_card
 from narrows.training.recipe import Recipe, load_recipe, save_recipe
 
-__all__ = ["train"]
+__all__ = ["last_checkpoint", "train"]
 
 
-def train(recipe: Recipe, *, data: Path, output: Path, quiet: bool = False) -> Path | None:
+def train(
+    recipe: Recipe,
+    *,
+    data: Path,
+    output: Path,
+    quiet: bool = False,
+    runs: Path | None = None,
+    command: str | None = None,
+) -> Path | None:
     """Train a recipe in a folder, resuming when the folder holds an unfinished run of the same recipe.
 
     Args:
@@ -21,39 +32,87 @@ def train(recipe: Recipe, *, data: Path, output: Path, quiet: bool = False) -> P
         data: folder that the recipe's files lie in.
         output: folder of the run: `recipe.yaml`, `log.jsonl`, checkpoints, and `model/` at the end.
         quiet: no progress bar.
+        runs: where `model.checkpoint` and `teacher` are looked for first.
+        command: the line that repeats the run, for the model card.
 
     Returns:
         The folder of the model; None when a signal stopped the run (it was saved; call again to go on).
 
     Raises:
-        UsageError: the folder holds a run of another recipe.
+        UsageError: the folder holds a run of another recipe, or cannot be written.
     """
-    output.mkdir(parents=True, exist_ok=True)
+    _make(output)
     model_folder = output / "model"
     if (output / "recipe.yaml").is_file():
         former = load_recipe(output / "recipe.yaml")
         if former != recipe:
             raise UsageError(
-                f"expected {output} to hold a run of the same recipe, got one of {former.name!r} with other settings; "
-                "choose another output folder"
+                f"expected {output} to hold a run of the same recipe, got one of {former.name!r} with other "
+                "settings; choose another output folder"
             )
         if (model_folder / "config.json").is_file():
             return model_folder
+    run = build_run(recipe, data=data, output=output, quiet=quiet, runs=runs)
+    # Only now: a recipe that could not be built does not hold the folder against its corrected form.
     save_recipe(recipe, output / "recipe.yaml")
-    run = build_run(recipe, data=data, output=output, quiet=quiet)
     began = time.time()
-    run.trainer.train(resume_from_checkpoint=get_last_checkpoint(str(output)))
+    run.trainer.train(resume_from_checkpoint=last_checkpoint(output))
     if run.stop.stopped:
         return None
-    scores = run.trainer.evaluate()
-    run.trainer.model.save_pretrained(model_folder)
-    run.tokenizer.save_pretrained(model_folder)
     summary = {
-        "rows": run.rows,
-        "truncated_questions": run.truncated_questions,
+        "rows": run.plan.rows,
+        "truncated_questions": run.plan.truncated_questions,
         "steps": run.trainer.state.global_step,
         "seconds": round(time.time() - began),
-        "tune": scores,
+        "tune": run.trainer.evaluate(),
     }
-    (output / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    if run.trainer.is_world_process_zero():
+        _save(run, recipe, model_folder, summary, command=command or f"narrows train {recipe.name}.yaml")
     return model_folder
+
+
+def last_checkpoint(output: Path) -> str | None:
+    """The newest whole checkpoint of a run; one that a killed process left half-written is passed over."""
+    found = []
+    for folder in output.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        number = folder.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")
+        # The trainer's state is written last.
+        if number.isdecimal() and _is_json(folder / "trainer_state.json"):
+            found.append((int(number), str(folder)))
+    return max(found)[1] if found else None
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
+
+
+def _make(output: Path) -> None:
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        writable = os.access(output, os.W_OK)
+    except OSError as error:
+        raise UsageError(
+            f"expected a folder to write to at {output}, got {error.strerror}; choose another one"
+        ) from error
+    if not writable:
+        raise UsageError(
+            f"expected a folder to write to at {output}, got one without permission; choose another one"
+        )
+
+
+def _save(run: Run, recipe: Recipe, folder: Path, summary: dict, *, command: str) -> None:
+    """Everything into a folder beside, then under its name: a model folder that exists is whole."""
+    partial = folder.with_name("model.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    run.finish().save_pretrained(partial)
+    run.tokenizer.save_pretrained(partial)
+    write_card(partial, recipe, command=command, summary=summary)
+    text = json.dumps(summary, indent=1) + "\n"
+    (folder.parent / "summary.json").write_text(text, encoding="utf-8")
+    os.replace(partial, folder)
+    # Gigabytes that only the steps needed.
+    shutil.rmtree(folder.parent / "states", ignore_errors=True)

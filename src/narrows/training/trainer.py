@@ -1,4 +1,4 @@
-"""transformers' Trainer with our objective, batches by tokens, and checkpoints by the clock and on a signal."""
+"""transformers' Trainer with our objective, batches by tokens, checkpoints by the clock and on a signal."""
 
 import json
 import signal
@@ -11,7 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 from narrows.training.data import BatchPlan
 from narrows.training.objective import Counts, SpanObjective
@@ -23,8 +31,8 @@ __all__ = ["ClockCheckpoint", "JsonLog", "NarrowsTrainer", "StopSignal"]
 class NarrowsTrainer(Trainer):
     """Runs a `SpanObjective` over a `BatchPlan`.
 
-    The whole run is one pass over the plan, so resuming at any step is skipping that many batches. Losses are divided
-    by counts of the whole optimiser step: accumulation and processes do not change it.
+    The whole run is one pass over the plan, so resuming at any step is skipping that many batches. Losses are
+    divided by counts of the whole optimiser step: accumulation and processes do not change it.
     """
 
     def __init__(
@@ -40,6 +48,10 @@ class NarrowsTrainer(Trainer):
         super().__init__(**kwargs)
         self._objective, self._plan, self._collate = objective, plan, collate
         self._evaluate_model, self._layer_decay = evaluate_model, layer_decay
+        # Theirs write the log to stdout, which is for data; it goes to the log file and to TensorBoard.
+        self.remove_callback(PrinterCallback)
+        if self.pop_callback(ProgressCallback) is not None:
+            self.add_callback(_Bar)
         # Our loss is already divided by the counts of the whole step.
         self.loss_is_scaled_for_ga = True
 
@@ -75,7 +87,9 @@ class NarrowsTrainer(Trainer):
             self.optimizer = torch.optim.AdamW(groups, lr=self.args.learning_rate, eps=1e-6, fused=True)
         return self.optimizer
 
-    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+    def evaluate(
+        self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
         scores = self._evaluate_model(self.model) if self._evaluate_model is not None else {}
         self.model.train()
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
@@ -84,13 +98,25 @@ class NarrowsTrainer(Trainer):
         return metrics
 
 
+class _Bar(ProgressCallback):
+    """transformers' progress bar, with the loss at its end instead of in lines between."""
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs=None, **kwargs: Any
+    ):
+        if self.training_bar is not None and "loss" in (logs or {}):
+            self.training_bar.set_postfix(loss=f"{float(logs['loss']):.3f}")
+
+
 class ClockCheckpoint(TrainerCallback):
     """Asks for a checkpoint when the last one is older than `seconds`."""
 
     def __init__(self, seconds: float):
         self._seconds, self._last = seconds, time.monotonic()
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ):
         if time.monotonic() - self._last > self._seconds:
             control.should_save = True
         return control
@@ -106,16 +132,22 @@ class StopSignal(TrainerCallback):
         self.stopped = False
         self._former: dict[int, Any] = {}
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ):
         for number in (signal.SIGTERM, signal.SIGINT):
             self._former[number] = signal.signal(number, self._note)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ):
         if self.stopped:
             control.should_save = control.should_training_stop = True
         return control
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ):
         for number, handler in self._former.items():
             signal.signal(number, handler)
 
@@ -131,9 +163,14 @@ class JsonLog(TrainerCallback):
     def __init__(self, path: Path):
         self._path = path
 
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs=None, **kwargs: Any):
-        entry = {"step": state.global_step, "of": state.max_steps, "time": round(time.time(), 1), **(logs or {})}
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs=None, **kwargs: Any
+    ):
+        entry = {
+            "step": state.global_step,
+            "of": state.max_steps,
+            "time": round(time.time(), 1),
+            **(logs or {}),
+        }
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
-
-

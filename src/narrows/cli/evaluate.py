@@ -1,0 +1,235 @@
+"""`narrows evaluate`: a reader's scores on a data set, alone or beside another's."""
+
+import json as json_module
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from narrows.cli import options
+from narrows.errors import UsageError
+
+if TYPE_CHECKING:
+    from narrows.data import QAExample
+    from narrows.evaluation.run import NoAnswerRule, Prediction, SpanEvaluation
+
+__all__ = ["command"]
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="A reader: a folder or a hub id.")],
+    data: Annotated[
+        Path, typer.Argument(help="Questions in the layout of SQuAD v1.1 or v2.0, .json or .json.gz.")
+    ],
+    split: Annotated[
+        Path | None,
+        typer.Option("--split", help="JSON file with lists of titles by part.", show_default=False),
+    ] = None,
+    part: Annotated[
+        str | None, typer.Option("--part", help="The part of the split to read.", show_default=False)
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            help="Another reader, or its predictions (.jsonl), to compare with.",
+            show_default=False,
+        ),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option("--predictions", help="JSON Lines file to write, or to go on with.", show_default=False),
+    ] = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="Fit when to refuse an answer on this data, and write it into the model's config.",
+        ),
+    ] = False,
+    device: options.Device = "auto",
+    batch_tokens: options.BatchTokens = 8192,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Score a checkpoint on a task and compare it with another.
+
+    Predictions and figures are kept in MODEL/evaluation, or beside --predictions; a stopped evaluation goes
+    on there.
+    """
+    from narrows.cli.convert import require_checkpoint
+
+    require_checkpoint(model)
+    if calibrate and not Path(model).is_dir():
+        raise UsageError(
+            f"expected a model's folder to calibrate, got {model!r}; --calibrate writes into its config"
+        )
+    examples = _examples(data, split, part)
+
+    from transformers.utils import logging
+
+    from narrows.evaluation.run import compare, score
+
+    logging.disable_progress_bar()
+    work = {"device": _device(device), "batch_tokens": batch_tokens, "quiet": quiet}
+    target = predictions or _default_file(model, data, part)
+    found = _evaluate(model, examples, target, **work)
+    if calibrate:
+        rule = _calibrate(found.predictions, examples, Path(model))
+        found = score(found.predictions, examples, rule=rule, truncated_questions=found.truncated_questions)
+    difference = None
+    if against is not None:
+        theirs, rule = _rival(against, examples, data, part, work)
+        difference = compare(found, theirs, examples, rule=rule)
+    figures = _figures(found, model=model, data=data, part=part, against=against, difference=difference)
+    _write_json(target.with_name(target.name + ".scores.json"), figures)
+    if json:
+        options.emit_json(figures)
+    else:
+        _print_table(figures)
+    options.stderr_console(quiet=quiet).print(f"predictions in {target}", markup=False)
+
+
+def _examples(data: Path, split: Path | None, part: str | None) -> "list[QAExample]":
+    from narrows.data import read_split, read_squad
+
+    if (split is None) != (part is None):
+        raise UsageError("expected --split and --part together, got one of them; pass both or none")
+    titles = None
+    if split is not None and part is not None:
+        parts = read_split(split)
+        if part not in parts:
+            raise UsageError(
+                f"expected --part to be one of {', '.join(parts)}, got {part!r}; choose one of them"
+            )
+        titles = parts[part]
+    examples = list(read_squad(data, titles=titles))
+    if not examples:
+        raise UsageError(f"expected questions in {data}, got none; check the file and --part")
+    return examples
+
+
+def _evaluate(
+    model: str, examples: "Sequence[QAExample]", target: Path, *, device: str, batch_tokens: int, quiet: bool
+) -> "SpanEvaluation":
+    from narrows.evaluation.run import evaluate_spans
+
+    with options.progress(len(examples), f"Reading with {model}", quiet) as advance:
+        return evaluate_spans(
+            model,
+            examples,
+            predictions=target,
+            device=device,
+            batch_tokens=batch_tokens,
+            on_examples=advance,
+        )
+
+
+def _rival(
+    against: str, examples: "Sequence[QAExample]", data: Path, part: str | None, work: Mapping[str, Any]
+) -> "tuple[Mapping[str, Prediction], NoAnswerRule | None]":
+    """Another model's predictions and rule, or those of a file, whose texts are final."""
+    from narrows.cli.convert import require_checkpoint
+    from narrows.evaluation.run import read_predictions
+
+    if against.endswith(".jsonl"):
+        if not Path(against).is_file():
+            raise UsageError(f"expected predictions at {against}, got no such file; check --against")
+        return read_predictions(Path(against)), None
+    require_checkpoint(against)
+    found = _evaluate(against, examples, _default_file(against, data, part), **work)
+    return found.predictions, found.rule
+
+
+def _calibrate(
+    predictions: "Mapping[str, Prediction]", examples: "Sequence[QAExample]", folder: Path
+) -> "NoAnswerRule":
+    import math
+
+    from narrows.evaluation.calibration import answer_probability, choose_threshold, fit_no_answer
+    from narrows.evaluation.run import NoAnswerRule
+
+    config_path = folder / "config.json"
+    config = json_module.loads(config_path.read_text(encoding="utf-8"))
+    if config.get("model_type") != "narrows-deformer":
+        raise UsageError(
+            f"expected a DeFormer to calibrate, got {folder} of type {config.get('model_type')!r}; "
+            "convert it with `narrows convert`"
+        )
+    usable = [example for example in examples if math.isfinite(predictions[example.id].margin)]
+    scale, bias = fit_no_answer(
+        [predictions[example.id].margin for example in usable], [bool(example.answers) for example in usable]
+    )
+    probabilities = {
+        example.id: answer_probability(predictions[example.id].margin, scale=scale, bias=bias)
+        for example in examples
+    }
+    texts = {name: prediction.text for name, prediction in predictions.items()}
+    threshold = choose_threshold(probabilities, texts, examples).threshold
+    config.update(no_answer_scale=scale, no_answer_bias=bias, no_answer_threshold=threshold)
+    _write_json(config_path, config)
+    return NoAnswerRule(scale, bias, threshold)
+
+
+def _figures(
+    found: "SpanEvaluation", *, model: str, data: Path, part: str | None, against: str | None, difference: Any
+) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    figures: dict[str, Any] = {
+        "model": model,
+        "data": data.name,
+        "part": part,
+        "scores": found.scores._asdict(),
+        "f1_interval": [found.f1.low, found.f1.high],
+        "rule": None if found.rule is None else found.rule._asdict(),
+        "truncated_questions": found.truncated_questions,
+        "versions": {package: version(package) for package in ("narrows", "torch", "transformers")},
+    }
+    if difference is not None:
+        figures["against"] = {"model": against, "f1_difference": difference._asdict()}
+    return figures
+
+
+def _print_table(figures: Mapping[str, Any]) -> None:
+    names = {
+        "f1": "F1",
+        "exact": "exact match",
+        "has_answer_f1": "F1, answerable",
+        "no_answer_accuracy": "refused, impossible",
+        "balanced_accuracy": "balanced accuracy",
+        "total": "questions",
+    }
+    for name, label in names.items():
+        value = figures["scores"][name]
+        if value is None:
+            continue
+        shown = f"{value:,}" if name == "total" else f"{value:.2f}"
+        low, high = figures["f1_interval"]
+        typer.echo(f"{label:<22}{shown:>8}" + (f"  [{low:.2f}, {high:.2f}]" if name == "f1" else ""))
+    if "against" in figures:
+        other = figures["against"]["f1_difference"]
+        interval = f"[{other['low']:+.2f}, {other['high']:+.2f}]"
+        typer.echo(f"{'F1 over the other':<22}{other['mean_difference']:>+8.2f}  {interval}")
+
+
+def _default_file(model: str, data: Path, part: str | None) -> Path:
+    stem = data.name.removesuffix(".gz").removesuffix(".json") + ("" if part is None else f"-{part}")
+    folder = Path(model) if Path(model).is_dir() else Path("evaluation") / model.replace("/", "--")
+    return folder / "evaluation" / f"{stem}.jsonl" if Path(model).is_dir() else folder / f"{stem}.jsonl"
+
+
+def _device(name: str) -> str:
+    import torch
+
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("expected a GPU for --device cuda, got none that torch can see; use --device cpu")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json_module.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(partial, path)

@@ -1,0 +1,159 @@
+"""`narrows index`: a folder of documents into a passage store."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from narrows.cli import options
+
+if TYPE_CHECKING:
+    from narrows.serving.indexing import IndexProgress, IndexReport
+    from narrows.store import StoreInfo
+
+Folder = Annotated[
+    Path,
+    typer.Argument(metavar="FOLDER", help="Folder of documents (.txt, .md, .html, .jsonl), or one file."),
+]
+CodecName = Annotated[
+    Literal["fp32", "fp16", "int8"], typer.Option("--codec", help="Number format of the stored states.")
+]
+Dense = Annotated[
+    bool, typer.Option("--dense", help="Store a vector a passage too, to find them by meaning.")
+]
+
+
+def command(
+    folder: Folder,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The store: a folder, made when missing.")],
+    model: options.OptionalModel = None,
+    codec: CodecName = "int8",
+    dense: Dense = False,
+    device: options.Device = "auto",
+    batch_tokens: options.BatchTokens = 8192,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Read documents once and keep their passages in a store.
+
+    Run it again after documents have changed, or after it was stopped: only what is new or changed is read.
+    Without --model the reader that comes with narrows is used.
+    """
+    from narrows.cli.ask import load_reader
+    from narrows.serving.indexing import index_folder
+
+    engine = load_reader(model, device=device, precision="float32", batch_tokens=batch_tokens).engine
+    with index_progress(quiet=quiet) as advance:
+        report = index_folder(folder, output, engine, codec=codec, dense=dense, on_progress=advance)
+    info = look_at(output)
+    if not quiet:
+        show_skipped(report.skipped)
+    if json:
+        options.emit_json({**_numbers(report), "store": _summary(info)})
+    else:
+        show_report(report, info)
+    if not report.documents_read + report.documents_unchanged:
+        raise typer.Exit(1)
+
+
+def look_at(path: Path) -> "StoreInfo":
+    """What a store holds, whoever wrote it."""
+    from narrows.store import Store
+
+    with Store.open(path, expect=None) as store:
+        return store.info()
+
+
+@contextmanager
+def index_progress(*, quiet: bool) -> Iterator[Callable[["IndexProgress"], None] | None]:
+    """Show how far indexing is: by bytes of the source files, with passages a second and the time left."""
+    if quiet:
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    columns = (TextColumn("Indexing"), BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=options.stderr_console()) as bar:
+        task = bar.add_task("reading …", total=None)
+
+        def advance(progress: "IndexProgress") -> None:
+            rate = progress.passages / progress.seconds if progress.seconds else 0.0
+            left = progress.seconds_left
+            description = (
+                f"{progress.passages:,} passages, {progress.tokens:,} tokens, {rate:,.1f} passages/s"
+            )
+            if left is not None:
+                description += f", {duration(left)} left"
+            bar.update(
+                task, completed=progress.bytes_done, total=progress.bytes_total, description=description
+            )
+
+        yield advance
+        end = bar.tasks[task].total or 1
+        bar.update(task, completed=end, total=end)
+
+
+def show_skipped(skipped: Any) -> None:
+    """Each skipped file or record with its sentence, on stderr."""
+    for _, reason in skipped:
+        typer.echo(f"skipped: {reason}", err=True)
+
+
+def show_report(report: "IndexReport", info: "StoreInfo") -> None:
+    """What a run did and what the store holds now, for people."""
+    rate = f", {report.passages / report.seconds:,.1f} passages a second" if report.passages else ""
+    others = f"{report.documents_unchanged} unchanged, {report.documents_removed} removed"
+    typer.echo(
+        f"read {count(report.documents_read, 'document')} in {duration(report.seconds)} "
+        f"({others}, {len(report.skipped)} skipped)"
+    )
+    typer.echo(f"wrote {count(report.passages, 'passage')}, {report.tokens:,} tokens{rate}")
+    show_info(info)
+
+
+def show_info(info: "StoreInfo") -> None:
+    """What a store holds, for people."""
+    typer.echo(
+        f"{info.path} holds {count(info.documents, 'document')}, {count(info.passages, 'passage')}, "
+        f"{info.tokens:,} tokens"
+    )
+    typer.echo(
+        f"  states {size(info.bytes_states)} ({info.codec}) beside {size(info.bytes_text)} of text; "
+        f"on disk {size(info.bytes_on_disk)}"
+    )
+
+
+def count(number: int, noun: str) -> str:
+    """`1 document`, `2,000 documents`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(number: int) -> str:
+    """A number of bytes in units that a person reads, of 1000 each."""
+    value = float(number)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in units that a person reads."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def _numbers(report: "IndexReport") -> dict[str, Any]:
+    rate = report.passages / report.seconds if report.seconds else 0.0
+    skipped = [skipped._asdict() for skipped in report.skipped]
+    return {**vars(report), "skipped": skipped, "passages_per_second": rate}
+
+
+def _summary(info: "StoreInfo") -> dict[str, Any]:
+    return {key: value for key, value in vars(info).items() if key != "fingerprint"}

@@ -1,0 +1,299 @@
+"""A span model over a data set: predictions that survive a stop, scores, and a comparison beyond chance."""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoConfig, AutoTokenizer
+
+from narrows.data import QAExample, SpanEncoder
+from narrows.deformer import DeformerConfig, DeformerForQuestionAnswering
+from narrows.deformer.convert import convert_checkpoint
+from narrows.errors import ConversionError, UsageError
+from narrows.evaluation.bootstrap import Interval, MeanInterval, bootstrap, paired_bootstrap
+from narrows.evaluation.calibration import answer_probability
+from narrows.evaluation.metrics import SquadScores, f1, squad_scores
+from narrows.evaluation.spans import predict_spans
+from narrows.hf.checkpoints import checkpoint_folder
+from narrows.hf.register import register_all
+
+__all__ = [
+    "NoAnswerRule",
+    "Prediction",
+    "SpanEvaluation",
+    "compare",
+    "evaluate_spans",
+    "load_span_model",
+    "read_predictions",
+    "score",
+]
+
+_EXAMPLES_A_CHUNK = 128
+
+
+class Prediction(NamedTuple):
+    """The best span's text and its margin over "no answer" (-inf when there is no passage)."""
+
+    text: str
+    margin: float
+
+
+class NoAnswerRule(NamedTuple):
+    """An answer is given when `answer_probability(margin)` is at least the threshold."""
+
+    scale: float = 1.0
+    bias: float = 0.0
+    threshold: float = 0.5
+
+
+@dataclass(frozen=True)
+class SpanEvaluation:
+    """What an evaluation found.
+
+    Attributes:
+        scores: with `rule` where the data has impossible questions (v2.0), without it elsewhere (v1.1).
+        f1: mean F1 in percent, and its 95 % interval.
+        rule: None: every question got its best span.
+        truncated_questions: questions cut to the model's room, among those read in this call.
+        predictions: by question id, before the rule.
+    """
+
+    scores: SquadScores
+    f1: MeanInterval
+    rule: NoAnswerRule | None
+    truncated_questions: int
+    predictions: Mapping[str, Prediction]
+
+
+def load_span_model(checkpoint: str | Path) -> tuple[DeformerForQuestionAnswering, Any]:
+    """A DeFormer, or any BERT question-answering checkpoint read jointly as its authors do; its tokenizer.
+
+    Raises:
+        ConversionError: a checkpoint without a trained span head.
+    """
+    register_all()
+    folder = checkpoint_folder(checkpoint)
+    if AutoConfig.from_pretrained(folder).model_type == DeformerConfig.model_type:
+        model = DeformerForQuestionAnswering.from_pretrained(folder, dtype=torch.float32)
+    else:
+        model, report = convert_checkpoint(
+            folder, split_layer=0, task="question-answering", passage_positions="continue"
+        )
+        if report.new:
+            raise ConversionError(
+                f"expected a checkpoint with a trained span head, got {checkpoint} without one; "
+                "train it first with `narrows train`"
+            )
+    return model.eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def evaluate_spans(
+    checkpoint: str | Path,
+    examples: Sequence[QAExample],
+    *,
+    predictions: Path | None = None,
+    device: str = "cpu",
+    batch_tokens: int = 8192,
+    on_examples: Callable[[int], None] | None = None,
+) -> SpanEvaluation:
+    """Read every question with a model and score it.
+
+    Args:
+        checkpoint: of a span model; its config says how long questions, passages and answers may be.
+        examples: questions, each id once.
+        predictions: JSON Lines of `id`, `text`, `margin`, written as they come; a file of the same
+            model and questions is gone on with.
+        device: `cpu` or `cuda`.
+        batch_tokens: padded tokens of a forward pass.
+        on_examples: told how many questions are done, for a progress bar.
+
+    Raises:
+        UsageError: the file holds predictions of another model or other questions, or cannot be written.
+        ConversionError: see `load_span_model`.
+    """
+    model, tokenizer = load_span_model(checkpoint)
+    model.to(device)
+    found: dict[str, Prediction] = {}
+    if predictions is not None:
+        _claim(predictions, _identity(model, tokenizer, examples))
+        found = read_predictions(predictions)
+    kept = {example.id for example in examples}
+    found = {name: prediction for name, prediction in found.items() if name in kept}
+    if on_examples is not None:
+        on_examples(len(found))
+    rest = [example for example in examples if example.id not in found]
+    truncated = 0
+    for first in range(0, len(rest), _EXAMPLES_A_CHUNK):
+        chunk = rest[first : first + _EXAMPLES_A_CHUNK]
+        fresh, cut = _predict(model, tokenizer, chunk, batch_tokens=batch_tokens)
+        truncated += cut
+        found.update(fresh)
+        if predictions is not None:
+            _append(predictions, fresh)
+        if on_examples is not None:
+            on_examples(len(chunk))
+    return score(found, examples, rule=_rule_of(model), truncated_questions=truncated)
+
+
+def score(
+    predictions: Mapping[str, Prediction],
+    examples: Sequence[QAExample],
+    *,
+    rule: NoAnswerRule,
+    truncated_questions: int = 0,
+) -> SpanEvaluation:
+    """Scores of predictions; the rule is applied when some question is impossible."""
+    used = rule if any(example.impossible for example in examples) else None
+    final = _final(predictions, used)
+    scores = squad_scores(final, examples)
+    return SpanEvaluation(scores, bootstrap(_f1s(final, examples)), used, truncated_questions, predictions)
+
+
+def compare(
+    ours: SpanEvaluation,
+    theirs: Mapping[str, Prediction],
+    examples: Sequence[QAExample],
+    *,
+    rule: NoAnswerRule | None = None,
+) -> Interval:
+    """F1 of an evaluation less that of other predictions, in points, and its 95 % interval.
+
+    Args:
+        theirs: from `evaluate_spans` or `read_predictions`.
+        rule: that decides which of `theirs` are answers; None: their texts are final.
+
+    Raises:
+        UsageError: a question without a prediction among `theirs`.
+    """
+    for example in examples:
+        if example.id not in theirs:
+            raise UsageError(
+                f"expected predictions of the same questions, got none for {example.id!r}; "
+                "evaluate both on the same data"
+            )
+    first = _f1s(_final(ours.predictions, ours.rule), examples)
+    return paired_bootstrap(first, _f1s(_final(theirs, rule), examples))
+
+
+def read_predictions(path: Path) -> dict[str, Prediction]:
+    """Predictions of a JSON Lines file; none when there is no file. A last line cut short is left out.
+
+    Raises:
+        UsageError: a line that is no prediction.
+    """
+    if not path.is_file():
+        return {}
+    found = {}
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            record = json.loads(line)
+            margin = -math.inf if record["margin"] is None else float(record["margin"])
+            found[str(record["id"])] = Prediction(str(record["text"]), margin)
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"expected `id`, `text` and `margin` in line {number} of {path}, got {line[:60]!r}; "
+                "pass a file that `narrows evaluate` wrote"
+            ) from error
+    return found
+
+
+def _predict(
+    model: DeformerForQuestionAnswering, tokenizer: Any, examples: Sequence[QAExample], *, batch_tokens: int
+) -> tuple[dict[str, Prediction], int]:
+    config = model.config
+    encoder = SpanEncoder(
+        tokenizer,
+        max_question_tokens=config.max_question_tokens,
+        max_passage_tokens=config.max_passage_tokens,
+        # An answer no longer than this lies whole in some window.
+        overlap=min(128, config.max_passage_tokens // 2),
+    )
+    encoded = encoder.encode(examples)
+    spans = predict_spans(
+        model,
+        examples,
+        encoded.features,
+        cls=tokenizer.cls_token_id,
+        sep=tokenizer.sep_token_id,
+        pad=tokenizer.pad_token_id,
+        batch_tokens=batch_tokens,
+        max_answer_tokens=config.max_answer_tokens,
+    )
+    fresh = {
+        example.id: Prediction(span.text, span.margin) for example, span in zip(examples, spans, strict=True)
+    }
+    return fresh, encoded.truncated_questions
+
+
+def _final(predictions: Mapping[str, Prediction], rule: NoAnswerRule | None) -> dict[str, str]:
+    def answered(prediction: Prediction) -> bool:
+        if rule is None:
+            return True
+        return answer_probability(prediction.margin, scale=rule.scale, bias=rule.bias) >= rule.threshold
+
+    return {name: p.text if answered(p) else "" for name, p in predictions.items()}
+
+
+def _f1s(final: Mapping[str, str], examples: Sequence[QAExample]) -> list[float]:
+    return [100 * f1(final[example.id], [answer.text for answer in example.answers]) for example in examples]
+
+
+def _rule_of(model: DeformerForQuestionAnswering) -> NoAnswerRule:
+    config = model.config
+    return NoAnswerRule(config.no_answer_scale, config.no_answer_bias, config.no_answer_threshold)
+
+
+def _identity(model: DeformerForQuestionAnswering, tokenizer: Any, examples: Sequence[QAExample]) -> str:
+    """sha256 of all that predictions depend on."""
+    config = model.config
+    digest = hashlib.sha256(
+        f"{config.split_layer} {config.passage_positions} {config.max_question_tokens} "
+        f"{config.max_passage_tokens} {config.max_answer_tokens}".encode()
+    )
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    digest.update(tokenizer.backend_tokenizer.to_str().encode())
+    for example in examples:
+        digest.update(json.dumps([example.id, example.question, example.context]).encode())
+    return digest.hexdigest()
+
+
+def _claim(path: Path, identity: str) -> None:
+    """Check that the file is this evaluation's or new, and cut off the half line of a killed process."""
+    note = path.with_name(path.name + ".model")
+    if path.is_file() and path.stat().st_size:
+        former = note.read_text(encoding="utf-8").strip() if note.is_file() else "none"
+        if former != identity:
+            raise UsageError(
+                f"expected predictions of the same model and questions in {path}, got others; "
+                "choose another file"
+            )
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(path, whole)
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(identity + "\n", encoding="utf-8")
+        path.touch()
+    except OSError as error:
+        raise UsageError(
+            f"expected a file to write to at {path}, got {error.strerror}; choose another one"
+        ) from error
+
+
+def _append(path: Path, fresh: Mapping[str, Prediction]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        for name, prediction in fresh.items():
+            margin = None if math.isinf(prediction.margin) else prediction.margin
+            record = {"id": name, "text": prediction.text, "margin": margin}
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")

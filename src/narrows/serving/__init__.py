@@ -1,0 +1,20 @@
+"""A split reader at work: passages in, answers with their sources out.
+
+| module | what it does |
+|---|---|
+| `engine` | the model: a passage's states, a question's states, logits of both |
+| `passages` | a document into the passages that an engine reads |
+| `embedding` | one vector a text, for the dense first stage |
+| `candidates` | which passages of a store are worth reading for a question |
+| `words` | where words begin and end |
+| `answers` | from logits to scored, merged answers in whole words |
+| `asking` | a question over a store, or over texts read on the spot |
+| `reader` | `Reader`, the face of it all |
+| `pipeline` | the `question-answering` task for `transformers.pipeline` |
+"""
+
+from narrows.serving.answers import Answer, Result
+from narrows.serving.engine import Engine
+from narrows.serving.reader import Reader
+
+__all__ = ["Answer", "Engine", "Reader", "Result"]

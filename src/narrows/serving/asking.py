@@ -1,0 +1,166 @@
+"""A question put to the passages of a store, or of texts that are read on the spot."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from narrows.documents import Document
+from narrows.errors import StoreMismatchError, UsageError
+from narrows.serving.answers import ReadPassage, Result, best_answers, no_answer
+from narrows.serving.engine import Engine
+from narrows.serving.indexing import TokenizedPassage, tokenized_passages
+from narrows.store import Store
+
+__all__ = ["ask_documents", "ask_rows", "check_store"]
+
+# Passages whose states are in memory at once: about 130 MB at width 384.
+_ENCODED_AT_ONCE = 256
+
+_Numbered = tuple[Document, int, TokenizedPassage]
+
+
+def check_store(engine: Engine, store: Store) -> None:
+    """Make sure that a store's states are those that this engine would compute.
+
+    Raises:
+        StoreMismatchError: says what differs.
+    """
+    differences = store.fingerprint.differences(engine.fingerprint(store.codec.name))
+    if differences:
+        raise StoreMismatchError(
+            f"the store {store.path} was written by another model: {'; '.join(differences)}; "
+            "use the model that wrote it, or index the documents into a new store"
+        )
+
+
+def ask_rows(
+    engine: Engine, store: Store, question: str, rows: Sequence[int], *, top_k: int, began: float
+) -> Result:
+    """Answer from stored passages.
+
+    Args:
+        engine: the reader; `check_store` has accepted the store.
+        store: where the rows lie.
+        question: what is asked.
+        rows: row ids of the passages to read.
+        top_k: answers wanted.
+        began: `time.perf_counter()` when the question came.
+
+    Raises:
+        UsageError: an empty question, one longer than its room, or `top_k` under 1.
+        StoreDamagedError: names the passage that is not what was written.
+        StoreMismatchError: a stored passage's tokens are not those of its text.
+    """
+    _check_top_k(top_k)
+    states = engine.encode_question(question)
+    loaded = store.load(rows)
+
+    def fetch(indices: Sequence[int]) -> Tensor:
+        return store.codec.decode_padded(
+            [loaded.states[index] for index in indices],
+            [loaded.lengths[index] for index in indices],
+            store.fingerprint.width,
+        )
+
+    passages = [
+        ReadPassage(id=name, document=document, title=title, start=start, text=text, logits=logits)
+        for name, document, title, start, text, logits in zip(
+            loaded.ids,
+            loaded.documents,
+            loaded.titles,
+            loaded.starts,
+            loaded.texts,
+            engine.read(states, loaded.lengths, fetch),
+            strict=True,
+        )
+    ]
+
+    def offsets_of(index: int) -> list[tuple[int, int]]:
+        tokens = engine.tokenize([loaded.texts[index]])[0]
+        if engine.close_passage(tokens.ids) != loaded.token_ids[index].tolist():
+            raise StoreMismatchError(
+                f"expected the tokens of passage {loaded.ids[index]!r} in {store.path} to be those of its "
+                "text, but they differ; index the document again with `narrows index`"
+            )
+        return tokens.offsets
+
+    return _result(engine, question, passages, offsets_of, top_k=top_k, began=began)
+
+
+def ask_documents(
+    engine: Engine, question: str, documents: Sequence[Document], *, top_k: int, began: float
+) -> Result:
+    """Answer from texts of any length, read in windows; a group of passages is in memory at a time.
+
+    Args and raises as `ask_rows`; a text without a token has no answer.
+    """
+    _check_top_k(top_k)
+    states = engine.encode_question(question)
+    passages: list[ReadPassage] = []
+    for group in _groups(engine, documents):
+        encoded = engine.encode_passages([passage.ids for _, _, passage in group])
+        lengths = [len(passage.ids) for _, _, passage in group]
+        logits = engine.read(states, lengths, _padder(encoded))
+        for (document, number, passage), of_passage in zip(group, logits, strict=True):
+            passages.append(
+                ReadPassage(
+                    id=f"{document.id}:{number}",
+                    document=document.id,
+                    title=document.title,
+                    start=passage.start,
+                    text=document.text[passage.start : passage.end],
+                    logits=of_passage,
+                )
+            )
+
+    def offsets_of(index: int) -> list[tuple[int, int]]:
+        return engine.tokenize([passages[index].text])[0].offsets
+
+    return _result(engine, question, passages, offsets_of, top_k=top_k, began=began)
+
+
+def _groups(engine: Engine, documents: Sequence[Document]) -> Iterator[list[_Numbered]]:
+    numbered = (
+        (document, number, passage)
+        for document in documents
+        for number, passage in enumerate(tokenized_passages(engine, document))
+    )
+    while group := list(islice(numbered, _ENCODED_AT_ONCE)):
+        yield group
+
+
+def _padder(encoded: Sequence[Tensor]) -> Callable[[Sequence[int]], Tensor]:
+    def fetch(indices: Sequence[int]) -> Tensor:
+        return torch.nn.utils.rnn.pad_sequence([encoded[index] for index in indices], batch_first=True)
+
+    return fetch
+
+
+def _result(
+    engine: Engine,
+    question: str,
+    passages: Sequence[ReadPassage],
+    offsets_of: Callable[[int], Sequence[tuple[int, int]]],
+    *,
+    top_k: int,
+    began: float,
+) -> Result:
+    answers = best_answers(passages, offsets_of, engine.config, count=top_k)
+    best = answers[0].score if answers else 0.0
+    if not answers or best < engine.config.no_answer_threshold:
+        answers = [no_answer(1 - best), *answers]
+    return Result(
+        question=question,
+        answers=answers,
+        no_answer_score=1 - best,
+        candidates=len(passages),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _check_top_k(top_k: int) -> None:
+    if top_k < 1:
+        raise UsageError(f"`top_k` must be at least 1, got {top_k}; ask for 1 or more answers")

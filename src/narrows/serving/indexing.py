@@ -1,0 +1,398 @@
+"""A folder of documents into a passage store: only what is new or changed is read, a commit a group.
+
+Memory does not grow with the folder nor with a document: a group holds about 16,000 tokens, and a large
+document is cut into pieces, encoded and written piece by piece in one commit.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from narrows.documents import Document, read_documents, scan
+from narrows.errors import DocumentError, UsageError
+from narrows.serving.embedding import PassageEmbedder
+from narrows.serving.engine import Engine
+from narrows.serving.passages import passages_of
+from narrows.store import Store, StoredDocument, StoredPassage, Writer
+from narrows.store.layout import is_unborn
+
+__all__ = [
+    "IndexProgress",
+    "IndexReport",
+    "Skipped",
+    "TokenizedPassage",
+    "index_folder",
+    "pieces_of",
+    "tokenized_passages",
+]
+
+_GROUP_TOKENS = 16_384
+# A commit makes a small file; tidied now and then so that a large folder neither opens thousands of them at
+# its end nor keeps every version's list of them.
+_COMMITS_PER_TIDYING = 64
+_PIECE_CHARACTERS = 200_000
+_REMOVED_AT_ONCE = 1000
+_PARAGRAPH = re.compile(r"\n\s*\n|\r\n\s*\r\n")
+
+OnProblem = Callable[[str, DocumentError], None]
+_Item = tuple[Document, int, "TokenizedPassage"]
+
+
+class Skipped(NamedTuple):
+    """A file or record that is not in the store, and the sentence that says why."""
+
+    name: str
+    reason: str
+
+
+class TokenizedPassage(NamedTuple):
+    """Characters [start, end) of a document, and their token ids with the closing [SEP]."""
+
+    start: int
+    end: int
+    ids: list[int]
+
+
+class IndexProgress(NamedTuple):
+    """How far indexing is.
+
+    Attributes:
+        documents: ids committed since the last call; a process killed after the call loses none of them.
+        passages, tokens: written so far, in all.
+        bytes_done, bytes_total: of the source files, unchanged ones included.
+        seconds: since the start.
+    """
+
+    documents: list[str]
+    passages: int
+    tokens: int
+    bytes_done: int
+    bytes_total: int
+    seconds: float
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time left at the rate so far; None before there is one."""
+        return (
+            self.seconds / self.bytes_done * (self.bytes_total - self.bytes_done) if self.bytes_done else None
+        )
+
+
+@dataclass
+class IndexReport:
+    """What one run of `index_folder` did; passages and tokens count what was written in this run."""
+
+    documents_read: int = 0
+    documents_unchanged: int = 0
+    documents_removed: int = 0
+    passages: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+def index_folder(
+    folder: str | Path,
+    store_path: str | Path,
+    engine: Engine,
+    *,
+    codec: str = "int8",
+    dense: bool = False,
+    on_progress: Callable[[IndexProgress], None] | None = None,
+    on_problem: OnProblem | None = None,
+) -> IndexReport:
+    """Bring a store up to date with a folder; a run that was killed is completed by the next.
+
+    Args:
+        folder: documents, or one file.
+        store_path: the store; made when nothing is there.
+        engine: encodes the passages.
+        codec: of the stored states.
+        dense: also store a vector a passage, for dense candidates.
+        on_progress: called after every commit, and within a document larger than a group.
+        on_problem: called with name and error of whatever is skipped; it is in the report as well.
+
+    Returns:
+        What was done. A document that the folder no longer holds is removed, except when the file it was in
+        could not be read this time.
+
+    Raises:
+        DocumentError: nothing in the folder can be read; the store is left as it was.
+        StoreMismatchError: the store was written by another model or codec.
+        StoreBusyError: another process writes to the store.
+        UsageError: the store has vectors and `dense` is False, or the other way round.
+
+    Example:
+        >>> index_folder("examples/library", "library.narrows", engine)  # doctest: +SKIP
+    """
+    sources = scan(folder, on_problem=lambda name, error: None)
+    sizes = {source.id: source.size for source in sources}
+    embedder = PassageEmbedder(device=engine.device) if dense else None
+    with _open(Path(store_path), engine, codec, embedder) as store, store.writer() as writer:
+        run = _Run(store, writer, engine, embedder, sizes, on_progress)
+        run.read_all(folder, Path(store_path), on_problem)
+        run.remove_vanished()
+        writer.finish()
+    run.report.seconds = run.elapsed()
+    return run.report
+
+
+def pieces_of(document: Document) -> Iterator[tuple[int, Document]]:
+    """Cut a document of more than 200,000 characters into such pieces, between paragraphs, lines or words.
+
+    Yields:
+        Where the piece begins, in characters, and the piece; one piece for a smaller document.
+    """
+    start, text = 0, document.text
+    while start < len(text):
+        end = start + _PIECE_CHARACTERS
+        end = len(text) if end >= len(text) else _border(text, start + _PIECE_CHARACTERS // 2, end)
+        yield start, Document(document.id, document.title, text[start:end], document.sha256)
+        start = end
+
+
+def tokenized_passages(engine: Engine, document: Document) -> Iterator[TokenizedPassage]:
+    """A document's passages in order, tokenized piece by piece."""
+    for shift, piece in pieces_of(document):
+        for span, ids in passages_of(engine, piece):
+            yield TokenizedPassage(span.start + shift, span.end + shift, ids)
+
+
+def _border(text: str, low: int, high: int) -> int:
+    """The last good place to cut at within [low, high]: after a paragraph, a line, a word, or anywhere."""
+    paragraphs = [match.end() for match in _PARAGRAPH.finditer(text, low, high)]
+    if paragraphs:
+        return paragraphs[-1]
+    for mark in ("\n", " ", "\t", "\u3000", "\u3002"):
+        found = text.rfind(mark, low, high)
+        if found >= 0:
+            return found + 1
+    return high
+
+
+def _open(path: Path, engine: Engine, codec: str, embedder: PassageEmbedder | None) -> Store:
+    fingerprint = engine.fingerprint(codec)
+    if not path.exists() or is_unborn(path):
+        return Store.create(path, fingerprint, vector_width=embedder.width if embedder else 0)
+    store = Store.open(path, expect=fingerprint)
+    wanted = embedder.width if embedder else 0
+    if store.vector_width != wanted:
+        there = store.vector_width
+        store.close()
+        raise UsageError(
+            f"expected a store with vectors of width {wanted}, but {path} has width {there} (0: none); "
+            f"index {'with' if there else 'without'} --dense, or into a new store"
+        )
+    return store
+
+
+class _Run:
+    """One run over a folder: what is pending, what was done."""
+
+    def __init__(
+        self,
+        store: Store,
+        writer: Writer,
+        engine: Engine,
+        embedder: PassageEmbedder | None,
+        sizes: dict[str, int],
+        on_progress: Callable[[IndexProgress], None] | None,
+    ):
+        self.report = IndexReport()
+        self._store, self._writer, self._engine, self._embedder = store, writer, engine, embedder
+        self._sizes, self._on_progress = sizes, on_progress
+        self._known = store.documents()
+        self._seen: set[str] = set()
+        self._unreadable: set[str] = set()
+        self._pending: list[tuple[Document, list[TokenizedPassage]]] = []
+        self._pending_tokens = 0
+        self._commits = 0
+        self._source = ""
+        self._bytes_before = self._bytes_within = 0
+        self._started = time.monotonic()
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self._started
+
+    def read_all(self, folder: str | Path, store_path: Path, on_problem: OnProblem | None) -> None:
+        """Write every document that is new or changed."""
+        root, inside = Path(folder).resolve(), store_path.resolve()
+        own = f"{inside.relative_to(root).as_posix()}/" if inside.is_relative_to(root) else None
+
+        def skip(name: str, error: DocumentError) -> None:
+            if own is None or not name.startswith(own):
+                self.report.skipped.append(Skipped(name, str(error)))
+                if on_problem is not None:
+                    on_problem(name, error)
+
+        def skip_unreadable(name: str, error: DocumentError) -> None:
+            self._unreadable.add(name)
+            skip(name, error)
+
+        for document in read_documents(folder, skip_unreadable):
+            try:
+                self._read(document)
+            except DocumentError as error:
+                skip(document.id, error)
+        self._commit()
+
+    def remove_vanished(self) -> None:
+        """Remove documents that the folder no longer holds, but none whose file could not be read."""
+        gone = [name for name in self._known if name not in self._seen and not self._was_unreadable(name)]
+        for start in range(0, len(gone), _REMOVED_AT_ONCE):
+            self._writer.remove(gone[start : start + _REMOVED_AT_ONCE])
+        self.report.documents_removed = len(gone)
+
+    def _was_unreadable(self, document_id: str) -> bool:
+        """Whether the file it is from, or a folder above, was among the problems."""
+        above = (document_id[: mark.start()] for mark in re.finditer("[/#]", document_id))
+        return not self._unreadable.isdisjoint([document_id, *above])
+
+    def _read(self, document: Document) -> None:
+        if document.id in self._seen:
+            raise DocumentError(
+                f"expected every document once, but {document.id} comes twice; rename one of them"
+            )
+        self._count_bytes(document)
+        if self._known.get(document.id) == document.sha256:
+            self._seen.add(document.id)
+            self.report.documents_unchanged += 1
+            return
+        if len(document.text) > _PIECE_CHARACTERS:
+            self._commit()
+            self._write_large(document)
+            return
+        passages = list(tokenized_passages(self._engine, document))
+        if not passages:
+            raise _no_words(document)
+        self._seen.add(document.id)
+        self._pending.append((document, passages))
+        self._pending_tokens += sum(len(passage.ids) for passage in passages)
+        if self._pending_tokens >= _GROUP_TOKENS:
+            self._commit()
+
+    def _count_bytes(self, document: Document) -> None:
+        source = document.id if document.id in self._sizes else document.id.partition("#")[0]
+        if source != self._source:
+            self._bytes_before += self._sizes.get(self._source, 0)
+            self._source, self._bytes_within = source, 0
+        self._bytes_within += len(document.text.encode())
+
+    def _commit(self) -> None:
+        """Encode and write what is pending, in one commit."""
+        if not self._pending:
+            return
+        flat = [
+            (document, index, passage)
+            for document, passages in self._pending
+            for index, passage in enumerate(passages)
+        ]
+        stored = iter(self._encode(flat))
+        documents = [
+            _stored_document(document, [next(stored) for _ in passages])
+            for document, passages in self._pending
+        ]
+        self._writer.put(documents)
+        self._pending, self._pending_tokens = [], 0
+        self._committed([document.document_id for document in documents])
+
+    def _write_large(self, document: Document) -> None:
+        """Encode and write a document that is too large to hold its states, in one commit.
+
+        It is cut twice, the first time to count its passages: each row says how many there are.
+        """
+        count = sum(1 for _ in tokenized_passages(self._engine, document))
+        if count == 0:
+            raise _no_words(document)
+        self._writer.put_large(_stored_document(document, []), count, self._encoded_groups(document))
+        self._seen.add(document.id)
+        self._committed([document.id])
+
+    def _encoded_groups(self, document: Document) -> Iterator[list[StoredPassage]]:
+        group: list[_Item] = []
+        tokens = 0
+        before = self._bytes_within - len(document.text.encode())
+        for index, passage in enumerate(tokenized_passages(self._engine, document)):
+            group.append((document, index, passage))
+            tokens += len(passage.ids)
+            if tokens >= _GROUP_TOKENS:
+                yield self._encode(group)
+                self._tell(
+                    [], before + round(passage.end / len(document.text) * (self._bytes_within - before))
+                )
+                group, tokens = [], 0
+        if group:
+            yield self._encode(group)
+
+    def _encode(self, passages: Sequence[_Item]) -> list[StoredPassage]:
+        """Passages with their states as bytes, a group of tokens at a time."""
+        stored: list[StoredPassage] = []
+        for group in _groups(passages):
+            states = self._engine.encode_passages([passage.ids for _, _, passage in group])
+            texts = [document.text[passage.start : passage.end] for document, _, passage in group]
+            vectors = [None] * len(group) if self._embedder is None else list(self._embedder.embed(texts))
+            for (document, index, passage), text, state, vector in zip(
+                group, texts, states, vectors, strict=True
+            ):
+                stored.append(
+                    StoredPassage(
+                        passage_id=f"{document.id}:{index}",
+                        document_id=document.id,
+                        title=document.title,
+                        start=passage.start,
+                        end=passage.end,
+                        text=text,
+                        token_ids=np.asarray(passage.ids, dtype=np.int32),
+                        states=self._store.codec.encode(state),
+                        vector=vector,
+                    )
+                )
+                self.report.tokens += len(passage.ids)
+        self.report.passages += len(stored)
+        return stored
+
+    def _committed(self, ids: list[str]) -> None:
+        self.report.documents_read += len(ids)
+        self._commits += 1
+        self._tell(ids, self._bytes_within)
+        if self._commits % _COMMITS_PER_TIDYING == 0:
+            self._writer.finish()
+
+    def _tell(self, ids: list[str], bytes_within: int) -> None:
+        if self._on_progress is not None:
+            within = min(bytes_within, self._sizes.get(self._source, 0))
+            done, total = self._bytes_before + within, sum(self._sizes.values())
+            self._on_progress(
+                IndexProgress(ids, self.report.passages, self.report.tokens, done, total, self.elapsed())
+            )
+
+
+def _groups(passages: Sequence[_Item]) -> Iterator[list[_Item]]:
+    group: list[_Item] = []
+    tokens = 0
+    for item in passages:
+        group.append(item)
+        tokens += len(item[-1].ids)
+        if tokens >= _GROUP_TOKENS:
+            yield group
+            group, tokens = [], 0
+    if group:
+        yield group
+
+
+def _stored_document(document: Document, passages: list[StoredPassage]) -> StoredDocument:
+    return StoredDocument(
+        document_id=document.id, sha256=document.sha256, title=document.title, passages=passages
+    )
+
+
+def _no_words(document: Document) -> DocumentError:
+    return DocumentError(
+        f"expected words in {document.id}, but the tokenizer finds none in {len(document.text)} characters; "
+        "leave it out"
+    )

@@ -1,0 +1,209 @@
+"""The folder of a store on disk: its manifest, its locks, and Lance's errors in our words.
+
+    STORE/manifest.json     format version, fingerprint, width of the vectors; never changes after it was
+    created STORE/passages.lance/   the Lance dataset; each of its versions is one commit
+    STORE/writer.lock       held exclusively (flock) by the one writer
+
+Readers hold a shared flock on the manifest, so that the writer knows when nobody needs the old versions.
+"""
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from narrows.errors import NarrowsError, StoreBusyError, StoreDamagedError, StoreError, StoreMismatchError
+from narrows.store.fingerprint import FORMAT_VERSION, Fingerprint
+
+MANIFEST = "manifest.json"
+PASSAGES = "passages.lance"
+WRITER_LOCK = "writer.lock"
+_UNFINISHED = f".{MANIFEST}.new"
+_OWN_NAMES = {MANIFEST, PASSAGES, WRITER_LOCK, _UNFINISHED}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `manifest.json` says."""
+
+    fingerprint: Fingerprint
+    vector_width: int
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Write `manifest.json` so that it is there whole or not at all, also after a power cut."""
+    content: dict[str, Any] = {
+        "format": "narrows passage store",
+        "format_version": manifest.fingerprint.format_version,
+        "vector_width": manifest.vector_width,
+        "fingerprint": manifest.fingerprint.as_dict(),
+    }
+    unfinished = path / _UNFINISHED
+    with open(unfinished, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(unfinished, path / MANIFEST)
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read the manifest of the store at `path`.
+
+    Raises:
+        StoreError: there is no store at `path` or it may not be read.
+        StoreMismatchError: the store has a newer format.
+        StoreDamagedError: the manifest is not what was written.
+    """
+    try:
+        if not path.exists():
+            raise StoreError(
+                f"a passage store was expected at {path}, but nothing is there; "
+                "create it with `narrows index`"
+            )
+        if not path.is_dir():
+            raise StoreError(
+                f"a passage store is a folder, but {path} is a file; "
+                "give the folder that `narrows index` made"
+            )
+        raw = (path / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        raise StoreError(
+            f"{path} is not a passage store: it has no {MANIFEST}; give a folder that `narrows index` made"
+        ) from None
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    try:
+        content = json.loads(raw)
+        version = int(content["format_version"])
+        if version > FORMAT_VERSION:
+            raise StoreMismatchError(
+                f"the store {path} has format version {version}, but this narrows reads up to "
+                f"{FORMAT_VERSION}; upgrade narrows or build the store anew"
+            )
+        return Manifest(Fingerprint.from_dict(content["fingerprint"]), int(content["vector_width"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreDamagedError(
+            f"{path / MANIFEST} is not the manifest of a passage store; restore it from a copy or build the "
+            "store anew"
+        ) from error
+
+
+def is_unborn(path: Path) -> bool:
+    """True for a folder in which a store was about to be created and that holds nothing else."""
+    try:
+        if not path.is_dir() or foreign_names(path):
+            return False
+        return not (path / MANIFEST).exists() and not has_dataset(path)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def foreign_names(path: Path) -> list[str]:
+    """Names in the folder that are not part of a store, sorted."""
+    return sorted(set(os.listdir(path)) - _OWN_NAMES)
+
+
+def has_dataset(path: Path) -> bool:
+    """True when the dataset has at least one commit."""
+    versions = path / PASSAGES / "_versions"
+    return versions.is_dir() and any(name.endswith(".manifest") for name in os.listdir(versions))
+
+
+def lock_for_writing(path: Path) -> int:
+    """Become the only writer; returns the open file that holds the lock.
+
+    Raises:
+        StoreBusyError: another process, or another writer of this one, holds it.
+        StoreError: the folder may not be written to.
+    """
+    try:
+        handle = os.open(path / WRITER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise StoreError(
+            f"the store {path} cannot be written to ({error.strerror}); check its permissions"
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise StoreError(
+                f"the store {path} cannot be locked ({error.strerror}); put it on a file system with locks"
+            ) from error
+        raise StoreBusyError(
+            f"the store {path} takes one writer at a time and another one is writing to it; wait until it "
+            "has finished"
+        ) from None
+    return handle
+
+
+def lock_for_reading(path: Path) -> int:
+    """Keep the versions of the dataset from being cleaned up; returns the open file that holds the lock."""
+    try:
+        handle = os.open(path / MANIFEST, os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return handle
+
+
+def _unreadable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"the store {path} cannot be read ({error.strerror}); check its permissions")
+
+
+def try_alone(handle: int) -> bool:
+    """Try to turn the shared lock of `handle` into an exclusive one: True when no other reader is left."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        return False
+    return True
+
+
+def share_again(handle: int) -> None:
+    """Let other readers in again."""
+    fcntl.flock(handle, fcntl.LOCK_SH)
+
+
+# What Lance and Arrow raise for what lies on disk; a TypeError or the like is a mistake in our code and
+# stays itself.
+_LANCE_FAILURES = (OSError, ValueError, RuntimeError, LookupError, MemoryError)
+
+
+def _is_lance_failure(error: BaseException) -> bool:
+    # A panic of Lance's Rust code arrives as pyo3's PanicException, which is no Exception and has no name to
+    # import.
+    return isinstance(error, _LANCE_FAILURES) or type(error).__name__ == "PanicException"
+
+
+@contextmanager
+def lance_errors(path: Path, doing: str) -> Iterator[None]:
+    """Turn what Lance raises while `doing` ("reading", "writing to", "searching") into one sentence."""
+    try:
+        yield
+    except NarrowsError:
+        raise
+    except BaseException as error:
+        if not _is_lance_failure(error):
+            raise
+        cause = " ".join(str(error).split(", /")[0].split())[:300] or type(error).__name__
+        if doing.startswith("writing"):
+            raise StoreError(
+                f"{doing} the store {path} failed ({cause}) and everything committed before is intact; "
+                "make room or fix the permissions, and run `narrows index` again"
+            ) from error
+        raise StoreDamagedError(
+            f"{doing} the store {path} failed ({cause}); run `narrows store verify` on it and then `narrows "
+            "index` again"
+        ) from error

@@ -1,0 +1,246 @@
+"""`Writer`: the one that changes a store, a commit at a time."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from types import TracebackType
+
+import lance
+import pyarrow as pa
+
+from narrows.errors import StoreError, UsageError
+from narrows.store import layout, rows
+from narrows.store.reader import Store, sql_in
+from narrows.store.records import StoredDocument, StoredPassage, VerifyReport
+
+INDEX_NAME = "text_idx"
+# Every put() makes a fragment, and a fragment costs a file to open.
+_MANY_FRAGMENTS = 32
+# A fragment of that many rows is not rewritten again (about 0.5 GB of int8 states at width 384).
+_ROWS_PER_FRAGMENT = 4096
+_MANY_DELETED = 0.2
+
+
+class Writer:
+    """Writes to a store; get it from `Store.writer()` and enter it with `with`.
+
+    Every call of `put` or `remove` is one commit: when it has returned, a killed process loses nothing of
+    it; when it has not, nothing of it is seen.
+
+    Example:
+        >>> with store.writer() as writer:
+        ...     writer.put(documents)
+        ...     writer.finish()
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._writing: int | None = None
+        self._dataset: lance.LanceDataset | None = None
+        self._known_ids: set[str] | None = None
+
+    def __enter__(self) -> "Writer":
+        self._writing = layout.lock_for_writing(self._store.path)
+        try:
+            self._store.refresh()
+            with layout.lance_errors(self._store.path, "writing to"):
+                self._dataset = self._open_or_create()
+            self._store.refresh()
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._release()
+        if error is None:
+            self._store.refresh()
+
+    def put(self, documents: Sequence[StoredDocument]) -> None:
+        """Write documents, each in place of the passages it had before, in one commit.
+
+        Raises:
+            UsageError: a document is not what the store can keep, or the writer is not entered.
+            StoreError: the disk is full or cannot be written; nothing of this call is stored.
+        """
+        dataset = self._require_entered()
+        if not documents:
+            return
+        store = self._store
+        table = rows.documents_to_table(documents, store.codec, store.fingerprint.width, store.vector_width)
+        self._write(dataset, table, [document.document_id for document in documents])
+
+    def put_large(
+        self, document: StoredDocument, count: int, groups: Iterable[Sequence[StoredPassage]]
+    ) -> None:
+        """Write one document whose passages do not fit in memory together, in one commit.
+
+        Args:
+            document: its id, sha256 and title; its own passages are not looked at.
+            count: the number of passages that are going to come.
+            groups: the passages in order, some at a time; a group is written before the next is asked for.
+
+        Raises:
+            UsageError: a passage is not what the store can keep, there are not `count` of them, or the writer
+                is not entered.
+            StoreError: the disk is full or cannot be written; nothing of this call is stored.
+        """
+        dataset = self._require_entered()
+        store = self._store
+        batches = rows.passages_to_batches(
+            document, count, groups, store.codec, store.fingerprint.width, store.vector_width
+        )
+        failures: list[BaseException] = []
+
+        def stream() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from batches
+            except BaseException as error:
+                failures.append(error)
+                raise
+
+        data = pa.RecordBatchReader.from_batches(rows.schema(store.vector_width), stream())
+        try:
+            self._write(dataset, data, [document.document_id])
+        except StoreError:
+            # What the caller's passages raised went through Lance, which put it into words of its own.
+            if failures:
+                raise failures[0] from None
+            raise
+
+    def _write(
+        self, dataset: lance.LanceDataset, data: pa.Table | pa.RecordBatchReader, ids: list[str]
+    ) -> None:
+        known = [document_id for document_id in ids if document_id in self._known]
+        # Forgotten first and set last: after a write that failed, what is there has to be looked up again.
+        there, self._known_ids = self._known, None
+        with layout.lance_errors(self._store.path, "writing to"):
+            if known:
+                merge = dataset.merge_insert("passage_id").when_matched_update_all()
+                merge = merge.when_not_matched_insert_all()
+                merge.when_not_matched_by_source_delete(sql_in("document_id", known)).execute(data)
+            else:
+                dataset.insert(data)
+        self._known_ids = there.union(ids)
+
+    def remove(self, document_ids: Sequence[str]) -> None:
+        """Remove documents in one commit.
+
+        Their bytes leave the disk when `finish()` finds enough to clean up.
+
+        Raises:
+            UsageError: a document is not in the store.
+            StoreError: the store cannot be written.
+        """
+        dataset = self._require_entered()
+        for document_id in document_ids:
+            if document_id not in self._known:
+                raise UsageError(
+                    f"document {document_id!r} is not in the store {self._store.path}; see the ids in "
+                    "documents()"
+                )
+        if not document_ids:
+            return
+        there, self._known_ids = self._known, None
+        with layout.lance_errors(self._store.path, "writing to"):
+            dataset.delete(sql_in("document_id", document_ids))
+        self._known_ids = there.difference(document_ids)
+
+    def repair(self, report: VerifyReport) -> list[str]:
+        """Drop the documents that `verify` found damaged, so that the next indexing writes them anew.
+
+        Args:
+            report: what `verify` has just said about this store.
+
+        Returns:
+            the ids of the documents dropped; documents whose rows all lay in an unreadable file have no id
+            left and are simply no longer in the store.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
+        dataset = self._require_entered()
+        with layout.lance_errors(self._store.path, "writing to"):
+            if report.unreadable_fragments:
+                drop = lance.LanceOperation.Delete([], report.unreadable_fragments, "unreadable")
+                lance.LanceDataset.commit(dataset, drop, read_version=dataset.version)
+                self._dataset = dataset = lance.dataset(dataset.uri)
+            if report.damaged_documents:
+                dataset.delete(sql_in("document_id", report.damaged_documents))
+        self._store.refresh()
+        self._known_ids = None
+        return report.damaged_documents
+
+    def finish(self) -> None:
+        """Bring the full-text index up to date, join small fragments, and drop versions that nobody reads.
+
+        Raises:
+            StoreError: the store cannot be written; everything put before stays.
+        """
+        dataset = self._require_entered()
+        store = self._store
+        with layout.lance_errors(store.path, "writing to"):
+            if self._is_scattered(dataset):
+                dataset.optimize.compact_files(target_rows_per_fragment=_ROWS_PER_FRAGMENT)
+            dataset.optimize.optimize_indices()
+            store.refresh()
+            if layout.try_alone(store._reading):
+                try:
+                    # Nobody else reads or writes, so files that no version names are leftovers of killed
+                    # writers.
+                    dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+                finally:
+                    layout.share_again(store._reading)
+
+    def _require_entered(self) -> lance.LanceDataset:
+        if self._writing is None or self._dataset is None:
+            raise UsageError(
+                "a writer works inside its with block only; use `with store.writer() as writer:`"
+            )
+        return self._dataset
+
+    @property
+    def _known(self) -> set[str]:
+        # Read when first needed: a store with an unreadable file can still be entered, and repaired.
+        if self._known_ids is None:
+            self._store.refresh()
+            # All rows, not documents(): one that lost its first passage still has others to be replaced.
+            table = self._store._scan(columns=["document_id"])
+            self._known_ids = set() if table is None else set(table["document_id"].unique().to_pylist())
+        return self._known_ids
+
+    def _open_or_create(self) -> lance.LanceDataset:
+        uri = str(self._store.path / layout.PASSAGES)
+        if layout.has_dataset(self._store.path):
+            dataset = lance.dataset(uri)
+        else:
+            dataset = lance.write_dataset(rows.schema(self._store.vector_width).empty_table(), uri)
+        if not any(index.name == INDEX_NAME for index in dataset.describe_indices()):
+            # Made empty so that rows are cut into words alike before and after finish() has indexed them.
+            dataset.create_scalar_index(
+                rows.TEXT_COLUMN,
+                "INVERTED",
+                name=INDEX_NAME,
+                train=dataset.count_rows() > 0,
+                base_tokenizer="icu/split",
+                language="English",
+                stem=True,
+                remove_stop_words=True,
+                ascii_folding=True,
+                with_position=False,
+            )
+        return dataset
+
+    def _is_scattered(self, dataset: lance.LanceDataset) -> bool:
+        fragments = dataset.get_fragments()
+        small = sum(fragment.physical_rows < _ROWS_PER_FRAGMENT for fragment in fragments)
+        written = sum(fragment.physical_rows for fragment in fragments)
+        deleted = sum(fragment.num_deletions for fragment in fragments)
+        return small > _MANY_FRAGMENTS or deleted > _MANY_DELETED * written
+
+    def _release(self) -> None:
+        if self._writing is not None:
+            os.close(self._writing)
+        self._writing = self._dataset = self._known_ids = None

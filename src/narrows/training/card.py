@@ -1,0 +1,103 @@
+"""The model card that a run leaves beside its weights."""
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from narrows.training.recipe import DataPart, Recipe
+
+__all__ = ["write_card"]
+
+_PACKAGES = ("narrows", "torch", "transformers", "tokenizers", "peft")
+
+_TEMPLATE = """---
+{head}---
+
+# {name}
+
+{description}
+
+An extractive reader made with narrows: a DeFormer whose layers below {split_layer} read question
+and passage apart, so that a passage can be read once and stored.
+Load it with `DeformerForQuestionAnswering.from_pretrained`.
+
+## Made with
+
+```sh
+{command}
+```
+
+{rows} rows, {steps} steps.
+
+## Data
+
+{data}
+
+The licence of these weights: {licence}. The data sets keep their own licences.
+
+## Scores
+
+{scores}
+
+## Recipe
+
+```yaml
+{recipe}```
+
+## Versions
+
+{versions}
+"""
+
+
+def write_card(folder: Path, recipe: Recipe, *, command: str, summary: Mapping[str, Any]) -> Path:
+    """Write `README.md` in a model's folder.
+
+    Args:
+        folder: of the model.
+        recipe: that it was trained with.
+        command: the line that repeats the run.
+        summary: of the run: `rows`, `steps`, and `tune`, a mapping of scores.
+    """
+    head = {"library_name": "transformers", "pipeline_tag": recipe.task, "tags": ["narrows", "deformer"]}
+    if recipe.licence:
+        head["license"] = recipe.licence
+    text = _TEMPLATE.format(
+        head=yaml.safe_dump(head, sort_keys=False),
+        name=recipe.name,
+        description=recipe.description or f"Trained with the recipe `{recipe.name}`.",
+        split_layer=recipe.model.split_layer,
+        command=command,
+        rows=summary["rows"],
+        steps=summary["steps"],
+        data=_data(recipe.data.train, "train")
+        + ("\n" + _data(recipe.data.tune, "tune") if recipe.data.tune else ""),
+        licence=recipe.licence or "not stated in the recipe",
+        scores=_scores(summary["tune"]),
+        recipe=yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True),
+        versions=", ".join(f"{package} {version(package)}" for package in _PACKAGES),
+    )
+    path = folder / "README.md"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _data(parts: Sequence[DataPart], use: str) -> str:
+    lines = []
+    for part in parts:
+        which = f", part `{part.part}` of `{part.split}`" if part.split else ""
+        answers = "" if part.answers == "all" else f", {part.answers} questions only"
+        lines.append(f"- {use}: `{part.file}` ({part.format}{which}{answers})")
+    return "\n".join(lines)
+
+
+def _scores(tune: Mapping[str, float]) -> str:
+    if not tune:
+        return "None: the recipe has no tune data."
+    rows = "\n".join(f"| {name} | {value:.2f} |" for name, value in tune.items())
+    return (
+        f"On the tune data, by which the best checkpoint was chosen:\n\n| score | value |\n|---|---|\n{rows}"
+    )

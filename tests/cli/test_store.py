@@ -1,0 +1,120 @@
+"""`narrows store` from the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from narrows.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tiny_bert, tmp_path_factory) -> Path:
+    from transformers import AutoTokenizer
+
+    from narrows.deformer.convert import convert_checkpoint
+
+    folder = tmp_path_factory.mktemp("tiny-deformer")
+    model, _ = convert_checkpoint(tiny_bert, split_layer=3, task="question-answering", max_passage_tokens=60)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    root = tmp_path / "library"
+    root.mkdir()
+    (root / "river.txt").write_text("The boat went down the river. The clock stood still.")
+    (root / "birds.md").write_text("# Birds\n\nTwo birds sat on a stone.\n")
+    return root
+
+
+@pytest.fixture
+def store(tmp_path, folder, checkpoint, capsys) -> Path:
+    path = tmp_path / "s"
+    assert main(["index", str(folder), "-o", str(path), "--model", str(checkpoint), "--quiet"]) == 0
+    capsys.readouterr()
+    return path
+
+
+def run(capsys, *arguments: object) -> tuple[int, str, str]:
+    code = main(["store", *map(str, arguments)])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_info(store, capsys) -> None:
+    code, out, _ = run(capsys, "info", store)
+    assert code == 0 and "holds 2 documents, 2 passages" in out and "split layer 3, width 24" in out
+    code, out, _ = run(capsys, "info", store, "--json")
+    assert json.loads(out)["fingerprint"]["split_layer"] == 3
+
+
+def test_estimate_builds_nothing(tmp_path, folder, checkpoint, capsys) -> None:
+    code, out, _ = run(capsys, "estimate", folder, "--model", checkpoint, "--quiet")
+    assert code == 0 and "2 documents, 2 passages" in out and "time to build it" in out
+    code, out, _ = run(
+        capsys, "estimate", folder, "--model", checkpoint, "--quiet", "--json", "--codec", "fp32"
+    )
+    found = json.loads(out)
+    assert (found["documents"], found["codec"]) == (2, "fp32") and found["bytes"] > found["tokens"] * 96
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_verify_and_repair(store, folder, checkpoint, capsys) -> None:
+    code, out, _ = run(capsys, "verify", store)
+    assert code == 0 and "everything is as it was written" in out
+    [data] = (store / "passages.lance" / "data").iterdir()
+    content = data.read_bytes()
+    at = content.index(b"Two birds")
+    data.write_bytes(content[:at] + b"Six" + content[at + 3 :])
+    code, out, _ = run(capsys, "verify", store)
+    assert code == 1 and "damaged: passage 'birds.md:0'" in out and "verify --repair" in out
+    code, out, _ = run(capsys, "verify", store, "--repair", "--json")
+    assert code == 1 and json.loads(out)["dropped"] == ["birds.md"]
+    assert main(["index", str(folder), "-o", str(store), "--model", str(checkpoint), "--quiet"]) == 0
+    assert "read 1 document " in capsys.readouterr().out
+    assert run(capsys, "verify", store)[0] == 0
+
+
+def test_repair_says_how_many_were_dropped(store, capsys) -> None:
+    [data] = (store / "passages.lance" / "data").iterdir()
+    content = data.read_bytes()
+    data.write_bytes(content.replace(b"Two birds", b"Six birds"))
+    code, out, _ = run(capsys, "verify", store, "--repair")
+    assert code == 1 and "dropped 1 damaged document; run `narrows index`" in out
+
+
+def test_delete_asks_first(store, capsys, monkeypatch) -> None:
+    code, _, err = run(capsys, "delete", store, "--json")
+    assert code == 2 and "expected --yes beside --json" in err and store.exists()
+    code, out, _ = run(capsys, "delete", store, "--yes", "--json")
+    assert code == 0 and json.loads(out) == {"deleted": str(store)} and not store.exists()
+
+
+def test_a_deletion_that_is_not_confirmed(store, capsys, monkeypatch) -> None:
+    import io
+    import sys
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    assert run(capsys, "delete", store)[0] == 1 and store.exists()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    code, out, _ = run(capsys, "delete", store)
+    assert code == 0 and out.strip() == f"deleted {store}" and not store.exists()
+
+
+@pytest.mark.parametrize("verb", ["info", "verify", "delete"])
+def test_what_is_no_store(tmp_path, verb, capsys) -> None:
+    options = ["--yes"] if verb == "delete" else []
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.txt").write_text("mine")
+    for path, words in (
+        (tmp_path / "none", "nothing is there"),
+        (tmp_path / "file", "is a file"),
+        (tmp_path / "folder", "is not a passage store"),
+    ):
+        code, out, err = run(capsys, verb, path, *options)
+        assert (code, out, err.count("\n")) == (1, "", 1) and words in err
+    assert (tmp_path / "folder" / "a.txt").exists()

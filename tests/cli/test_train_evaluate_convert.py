@@ -1,0 +1,191 @@
+"""The verbs of a model's life: convert, train, evaluate; and what each says when it is used wrongly."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from narrows.cli.main import main
+from narrows.deformer import DeformerForQuestionAnswering
+
+
+@pytest.fixture
+def squad(tmp_path: Path) -> Path:
+    paragraphs = []
+    for number in range(16):
+        context = f"in the year {number} the king found gold near the old mill."
+        answer = {"text": "gold", "answer_start": context.index("gold")}
+        qas = [
+            {"id": f"a{number}", "question": "what was found?", "answers": [answer]},
+            {"id": f"n{number}", "question": "who read the book?", "answers": [], "is_impossible": True},
+        ]
+        paragraphs.append({"title": f"t{number}", "paragraphs": [{"context": context, "qas": qas}]})
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "dev.json").write_text(json.dumps({"data": paragraphs}))
+    (folder / "split.json").write_text(json.dumps({"test": ["t0", "t1"], "tune": ["t2", "t3", "t4"]}))
+    return folder
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, tiny_bert: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    content = {
+        "name": "small",
+        "model": {"checkpoint": str(tiny_bert), "split_layer": 3},
+        "data": {"train": [{"format": "squad", "file": "dev.json"}], "max_passage_tokens": 40, "overlap": 8},
+        "optimiser": {"batch_tokens": 128},
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def _refused(capsys, *arguments: str) -> str:
+    assert main(list(arguments)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    return err
+
+
+def test_convert_writes_a_model_and_refuses_to_overwrite(tiny_bert, tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    arguments = ["convert", str(tiny_bert), str(out), "--to", "deformer", "--split-layer", "3"]
+    assert main([*arguments, "--json"]) == 0
+    output = capsys.readouterr()
+    report = json.loads(output.out)
+    assert report["split_layer"] == 3 and report["used"] and "tensors used" in output.err
+    assert {"config.json", "model.safetensors", "tokenizer.json", "conversion.json"} <= {
+        p.name for p in out.iterdir()
+    }
+    assert DeformerForQuestionAnswering.from_pretrained(out).config.split_layer == 3
+    assert "which holds files; pass --force" in _refused(capsys, *arguments)
+    assert main([*arguments[:-1], "2", "--force", "--task", "question-answering", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert DeformerForQuestionAnswering.from_pretrained(out).config.split_layer == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_convert_used_wrongly(tiny_bert, tmp_path, capsys) -> None:
+    out = str(tmp_path / "out")
+    assert "from 0 to 4 for 5 layers, got 9" in _refused(capsys, "convert", str(tiny_bert), out, "-k", "9")
+    assert "(nothing there); check the path" in _refused(
+        capsys, "convert", str(tmp_path / "no"), out, "-k", "1"
+    )
+    assert "without config.json" in _refused(capsys, "convert", str(tmp_path), out, "-k", "1")
+    (tmp_path / "file").write_text("")
+    assert "(a file)" in _refused(capsys, "convert", str(tmp_path / "file"), out, "-k", "1")
+    assert "got the file" in _refused(capsys, "convert", str(tiny_bert), str(tmp_path / "file"), "-k", "1")
+    below = str(tmp_path / "file" / "x")
+    assert "which cannot be made" in _refused(capsys, "convert", str(tiny_bert), below, "-k", "1")
+    assert not (tmp_path / "out").exists()
+
+
+def test_train_shows_a_plan_trains_and_evaluates(recipe, squad, tmp_path, capsys) -> None:
+    runs = tmp_path / "runs"
+    common = ["train", str(recipe), "--data", str(squad), "--runs", str(runs)]
+    assert main([*common, "--dry-run", "--set", "optimiser.accumulation=2", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["recipe"]["optimiser"]["accumulation"] == 2
+    assert plan["plan"]["rows"] == 32 and plan["plan"]["tokens"] > 32 * 10
+    assert not runs.exists()
+    assert main([*common, "--dry-run", "--set", "data.max_question_tokens=3"]) == 0
+    shown = capsys.readouterr().out
+    assert "split_layer: 3" in shown and "# 32 rows of" in shown and "questions are cut to 3 tokens" in shown
+
+    assert main([*common, "--json", "--quiet"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["model"] == str(runs / "small" / "model") and made["steps"] > 1
+    assert "narrows train small.yaml" in (runs / "small" / "model" / "README.md").read_text()
+
+    # Another recipe starts from that run by its name.
+    second = ["--set", "name=second", "--set", "model.checkpoint=small/model", "--set", "model.split_layer=4"]
+    assert main([*common, *second, "--set", "optimiser.epochs=0.2"]) == 0
+    assert capsys.readouterr().out == ""
+    assert DeformerForQuestionAnswering.from_pretrained(runs / "second" / "model").config.split_layer == 4
+    _evaluate(runs, squad, tmp_path, capsys)
+
+
+def _evaluate(runs: Path, squad: Path, tmp_path: Path, capsys) -> None:
+    model, dev = runs / "small" / "model", squad / "dev.json"
+    part = ["--split", str(squad / "split.json"), "--part", "tune", "--quiet"]
+    assert main(["evaluate", str(model), str(dev), *part, "--calibrate", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    config = json.loads((model / "config.json").read_text())
+    assert figures["scores"]["total"] == 6
+    assert figures["rule"]["scale"] == config["no_answer_scale"] != 1.0
+    assert json.loads((model / "evaluation" / "dev-tune.jsonl.scores.json").read_text()) == figures
+
+    chosen = ["--predictions", str(tmp_path / "p.jsonl")]
+    assert main(["evaluate", str(model), str(dev), "--against", str(runs / "second" / "model"), *chosen]) == 0
+    output = capsys.readouterr()
+    assert "F1 over the other" in output.out and "balanced accuracy" in output.out
+    assert "p.jsonl" in output.err
+    assert len((tmp_path / "p.jsonl").read_text().splitlines()) == 32
+    against = ["--against", str(tmp_path / "p.jsonl"), "--json", "--quiet"]
+    assert main(["evaluate", str(model), str(dev), *against]) == 0
+    assert "f1_difference" in json.loads(capsys.readouterr().out)["against"]
+
+
+def test_train_used_wrongly(recipe, squad, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.delenv("NARROWS_DATA", raising=False)
+    plain = ["train", str(recipe), "--runs", str(tmp_path / "runs")]
+    assert "pass --data DIR or set NARROWS_DATA" in _refused(capsys, *plain)
+    with_data = [*plain, "--data", str(squad)]
+    assert "did you mean 'epochs'?" in _refused(capsys, *with_data, "--set", "optimiser.epoch=2")
+    assert "expected --set a.b=value, got 'x'" in _refused(capsys, *with_data, "--set", "x")
+    assert "(nothing there)" in _refused(capsys, *with_data, "--set", f"model.checkpoint={tmp_path / 'no'}")
+    assert "from 0 to 4 for 5 layers, got 7" in _refused(capsys, *with_data, "--set", "model.split_layer=7")
+    assert "expected data at" in _refused(capsys, *plain, "--data", str(tmp_path / "none"))
+    assert "expected a recipe at" in _refused(capsys, "train", "none.yaml", "--data", str(squad))
+    (tmp_path / "taken").write_text("")
+    assert "expected a folder to write to" in _refused(capsys, *with_data, "-o", str(tmp_path / "taken"))
+
+
+def test_evaluate_used_wrongly(tiny_bert, squad, tmp_path, capsys) -> None:
+    model, dev = str(tiny_bert), str(squad / "dev.json")
+    assert "(nothing there)" in _refused(capsys, "evaluate", str(tmp_path / "no"), dev)
+    assert "expected a file, got nothing" in _refused(capsys, "evaluate", model, str(squad / "none.json"))
+    assert "expected a key 'data'" in _refused(capsys, "evaluate", model, str(squad / "split.json"))
+    assert "expected --split and --part together" in _refused(capsys, "evaluate", model, dev, "--part", "x")
+    split = ["--split", str(squad / "split.json"), "--part", "x"]
+    assert "expected --part to be one of test, tune, got 'x'" in _refused(
+        capsys, "evaluate", model, dev, *split
+    )
+    assert "expected a model's folder to calibrate" in _refused(capsys, "evaluate", "a/b", dev, "--calibrate")
+
+
+@pytest.mark.slow
+def test_a_killed_training_goes_on(recipe, squad, tmp_path) -> None:
+    runs = tmp_path / "runs"
+    code = "import sys; from narrows.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    line = [
+        sys.executable,
+        "-c",
+        code,
+        "train",
+        str(recipe),
+        "--data",
+        str(squad),
+        "--runs",
+        str(runs),
+        "--quiet",
+    ]
+    line += ["--set", "optimiser.epochs=12"]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True)
+    log = runs / "small" / "log.jsonl"
+    while not log.is_file() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 130, process.stderr.read()
+    assert list((runs / "small").glob("checkpoint-*"))
+    assert not (runs / "small" / "model").exists()
+    assert subprocess.run(line, env=environment, check=False).returncode == 0
+    assert (runs / "small" / "model" / "model.safetensors").is_file()

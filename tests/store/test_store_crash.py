@@ -1,0 +1,234 @@
+"""What a process that dies, a disk that is full and a second writer leave behind."""
+
+import dataclasses
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from narrows.errors import StoreBusyError
+from narrows.store import Store, verify
+
+WRITER = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from conftest import build_document, WIDTH
+from narrows.store import Fingerprint, Store
+fingerprint = Fingerprint(
+    weights="a" * 64, tokenizer="b" * 64, split_layer=4, layout="joint", width=WIDTH, codec="int8"
+)
+path, first, count = sys.argv[1], int(sys.argv[3]), int(sys.argv[4])
+print("ready", flush=True)
+try:
+    store = Store.open(path, expect=fingerprint)
+except Exception:
+    store = Store.create(path, fingerprint)
+with store.writer() as writer:
+    for n in range(first, first + count):
+        # Every third one replaces a document that is there already.
+        name = f"d{n if n % 3 else max(n - 2, 0)}"
+        writer.put([build_document(name, ["harbour clock"] * (1 + n % 4), sha256=f"{n:064d}", tokens=40)])
+        print(f"{name} {n:064d}", flush=True)
+        if n % 10 == 9:
+            writer.finish()
+print("done", flush=True)
+"""
+
+
+def start_writer(path: Path, first: int, count: int, **options) -> subprocess.Popen:
+    command = [sys.executable, "-c", WRITER, str(path), str(Path(__file__).parent), str(first), str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def reported(output: str) -> dict[str, str]:
+    """The sha256 of each document that a writer reported as committed, the newest of each."""
+    return dict(line.split() for line in output.splitlines() if line.startswith("d") and line != "done")
+
+
+def killed_at_random_moments(path: Path, times: int, seed: int) -> None:
+    moments = random.Random(seed)
+    known: dict[str, str] = {}
+    first = 0
+    commits = 0
+    for turn in range(times):
+        if turn and turn % 7 == 0:
+            path, known = path.with_name(f"{path.name}-{turn}"), {}
+        process = start_writer(path, first, 10_000)
+        assert process.stdout.readline() == "ready\n", process.stderr.read()
+        time.sleep(moments.uniform(0, 0.3))
+        assert process.poll() is None, process.stderr.read()
+        process.send_signal(signal.SIGKILL)
+        output, _ = process.communicate()
+        known.update(reported(output))
+        commits += len(reported(output))
+        first = max([first, *(int(sha256) + 1 for sha256 in reported(output).values())])
+        if not path.exists():
+            continue
+        report = verify(path)
+        assert report.ok, report.damages
+        if not (path / "manifest.json").exists():
+            assert not known
+            continue
+        with Store.open(path, expect=None) as store:
+            there = store.documents()
+        # What was reported is there, or replaced by a newer commit whose report died with the process.
+        assert all(there.get(name, "") >= sha256 for name, sha256 in known.items())
+    assert commits > times, "the writer was killed before it wrote anything; wait longer"
+    process = start_writer(path, first, 12)
+    output, errors = process.communicate()
+    assert output.endswith("done\n"), errors
+    assert verify(path).ok
+
+
+@pytest.mark.timeout(900)
+def test_a_killed_writer_loses_nothing_reported(tmp_path) -> None:
+    killed_at_random_moments(tmp_path / "s", 20, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_a_killed_writer_loses_nothing_reported_fifty_times(tmp_path) -> None:
+    killed_at_random_moments(tmp_path / "s", 50, seed=2)
+
+
+def test_killed_before_the_first_commit(tmp_path, store, fingerprint, document) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / ".manifest.json.new").write_text("{")
+    (tmp_path / "half" / "writer.lock").touch()
+    (store.path / "passages.lance" / "data").mkdir(parents=True)
+    (store.path / "passages.lance" / "data" / "half.lance").write_bytes(b"LANC")
+    for path in (tmp_path / "empty", tmp_path / "half", store.path):
+        report = verify(path)
+        assert report.ok and report.documents == 0
+    Store.create(tmp_path / "half", fingerprint).close()
+    with store.writer() as writer:
+        writer.put([document("a")])
+        writer.finish()
+    assert verify(store.path).ok and not (store.path / "passages.lance" / "data" / "half.lance").exists()
+
+
+def test_a_store_whose_manifest_was_lost_is_not_taken_for_a_new_one(store, fingerprint, document) -> None:
+    from narrows.errors import StoreError
+
+    with store.writer() as writer:
+        writer.put([document("a")])
+    (store.path / "manifest.json").unlink()
+    with pytest.raises(StoreError, match="holds something already"):
+        Store.create(store.path, fingerprint)
+
+
+def test_two_writers_one_is_busy_at_once(store, document) -> None:
+    with Store.open(store.path, expect=None) as other, store.writer() as writer:
+        writer.put([document("a")])
+        with pytest.raises(StoreBusyError, match="takes one writer at a time and another one is writing"):
+            other.writer().__enter__()
+        process = start_writer(store.path, 0, 1)
+        output, errors = process.communicate()
+        assert output == "ready\n" and "StoreBusyError" in errors
+        writer.put([document("b")])
+    assert verify(store.path).ok
+    output, errors = start_writer(store.path, 0, 1).communicate()
+    assert output.endswith("done\n"), errors
+
+
+def test_a_reader_keeps_its_snapshot_while_a_writer_cleans_up(store, document) -> None:
+    with store.writer() as writer:
+        writer.put([document("a", ["one harbour"]), document("b", ["two harbours"])])
+        writer.finish()
+    with Store.open(store.path, expect=None) as reader:
+        rows = [hit.row_id for hit in reader.search("harbour", 5)]
+        before = [bytes(states) for states in reader.load(rows).states]
+        failures: list[BaseException] = []
+        stop = threading.Event()
+
+        def read() -> None:
+            try:
+                while not stop.is_set():
+                    assert [bytes(states) for states in reader.load(rows).states] == before
+                    assert set(reader.documents()) == {"a", "b"}
+                    assert len(reader.search("harbour", 5)) == 2
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        output, errors = start_writer(store.path, 0, 40).communicate()
+        with store.writer() as writer:
+            writer.remove(["a"])
+            writer.put([document("b", ["nothing"], sha256="2" * 64)])
+            writer.finish()
+        stop.set()
+        thread.join()
+        assert output.endswith("done\n"), errors
+        assert not failures
+        reader.refresh()
+        assert "a" not in reader.documents() and len(reader.documents()) > 20
+    with store.writer() as writer:
+        writer.finish()
+    assert len(list((store.path / "passages.lance" / "_versions").glob("*.manifest"))) == 1
+    assert verify(store.path).ok
+
+
+LIMITED = """
+import resource, sys
+sys.path.insert(0, sys.argv[2])
+from conftest import build_document
+from narrows.errors import StoreError
+from narrows.store import Store, verify
+with Store.open(sys.argv[1], expect=None) as store, store.writer() as writer:
+    if sys.argv[3] == "limit":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+    for texts in (["big"], ["again"]):
+        big = build_document("b", texts, sha256="2" * 64, tokens=60_000)
+        try:
+            writer.put([big, build_document("n", ["new"])])
+        except StoreError as error:
+            print(error)
+    writer.put([build_document("small", ["still works"])])
+"""
+
+
+def run_out_of_room(path: Path, how: str) -> list[str]:
+    command = [sys.executable, "-c", LIMITED, str(path), str(Path(__file__).parent), how]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+def check_after_running_out_of_room(path: Path, lines: list[str], cause: str) -> None:
+    assert len(lines) == 2
+    for line in lines:
+        assert line.startswith(f"writing to the store {path} failed (") and cause in line
+        assert "everything committed before is intact" in line
+    report = verify(path)
+    assert report.ok, report.damages
+    with Store.open(path, expect=None) as store:
+        assert store.documents() == {"a": "1" * 64, "b": "1" * 64, "small": "1" * 64}
+
+
+def test_a_write_that_fails_leaves_earlier_commits(store, document) -> None:
+    with store.writer() as writer:
+        writer.put([document("a"), document("b")])
+    check_after_running_out_of_room(store.path, run_out_of_room(store.path, "limit"), "File too large")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to mount a small file system")
+def test_a_full_disk_leaves_earlier_commits(tmp_path, fingerprint, document) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        with Store.create(disk / "s", dataclasses.replace(fingerprint)) as store, store.writer() as writer:
+            writer.put([document("a"), document("b")])
+        check_after_running_out_of_room(disk / "s", run_out_of_room(disk / "s", "full"), "No space left")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

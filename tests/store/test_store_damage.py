@@ -1,0 +1,182 @@
+"""Bytes on disk that are not the bytes that were written."""
+
+import dataclasses
+import random
+import shutil
+
+import pytest
+
+from narrows.errors import NarrowsError, StoreDamagedError
+from narrows.store import Store, verify
+
+
+@pytest.fixture
+def filled(store, document) -> Store:
+    with store.writer() as writer:
+        writer.put(
+            [document("first", ["harbour one", "harbour two"], tokens=50), document("early", ["harbour"])]
+        )
+        writer.put([document("second", ["harbour three", "harbour four"], tokens=50)])
+    return store
+
+
+def flip(path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x10
+    path.write_bytes(content)
+
+
+def test_a_flipped_byte_in_the_states_is_found_and_repaired(filled, document, data_files) -> None:
+    second = document("second", ["harbour three", "harbour four"], tokens=50)
+    file = data_files(filled)[-1]
+    flip(file, file.read_bytes().index(second.passages[1].states) + 77)
+
+    report = verify(filled.path)
+    assert [damage.passage_id for damage in report.damages] == ["second:1"]
+    assert report.damages[0].reason == (
+        "passage 'second:1' is damaged: its checksum differs from the one that was written"
+    )
+    assert (report.ok, report.passages, report.damaged_documents) == (False, 5, ["second"])
+    with Store.open(filled.path, expect=None) as store:
+        with pytest.raises(
+            StoreDamagedError,
+            match="passage 'second:1' in the store .* is damaged: .*run `narrows store verify`",
+        ):
+            store.take(["second:1"])
+        with pytest.raises(StoreDamagedError, match="passage 'second:1'"):
+            store.load([hit.row_id for hit in store.search("harbour", 9)])
+        assert [passage.text for passage in store.take(["second:0", "first:1"])] == [
+            "harbour three",
+            "harbour two",
+        ]
+        with store.writer() as writer:
+            assert writer.repair(report) == ["second"]
+            assert "second" not in store.documents()
+            writer.put([second])
+            writer.finish()
+        assert store.take(["second:1"])[0].states == second.passages[1].states
+    assert verify(filled.path).ok
+
+
+def test_a_flipped_byte_in_a_vector_is_found(tmp_path, fingerprint, document, data_files) -> None:
+    one = document("a", vector_width=64)
+    with Store.create(tmp_path / "s", fingerprint, vector_width=64) as store, store.writer() as writer:
+        writer.put([one])
+        file = data_files(store)[0]
+    flip(file, file.read_bytes().index(one.passages[0].vector.tobytes()) + 9)
+    (damage,) = verify(tmp_path / "s").damages
+    assert "passage 'a:0' is damaged: the checksum of its vector differs" in damage.reason
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.3, 0.95])
+def test_a_truncated_file_loses_only_its_own_rows(filled, document, data_files, keep) -> None:
+    file = data_files(filled)[-1]
+    content = file.read_bytes()
+    file.write_bytes(content[: int(keep * len(content))])
+
+    report = verify(filled.path)
+    assert not report.ok and report.passages == 3
+    assert [damage.reason for damage in report.damages] == [
+        f"2 passages in the file passages.lance/data/{file.name} cannot be read"
+    ]
+    with Store.open(filled.path, expect=None) as store:
+        with pytest.raises(
+            StoreDamagedError, match="reading the store .* failed .*run `narrows store verify`"
+        ):
+            store.documents()
+        with store.writer() as writer:
+            writer.repair(report)
+            assert set(store.documents()) == {"first", "early"}
+            writer.put([document("second")])
+            writer.finish()
+        assert len(store.search("harbour", 9)) == 4
+    assert verify(filled.path).ok
+
+
+def test_a_missing_file_is_reported(filled, data_files) -> None:
+    data_files(filled)[0].unlink()
+    report = verify(filled.path)
+    assert report.passages == 2 and len(report.damages) == 1 and "cannot be read" in report.damages[0].reason
+
+
+def test_any_flipped_byte_is_an_error_in_one_sentence_or_harmless(filled, tmp_path, data_files) -> None:
+    moments = random.Random(0)
+    names = [file.relative_to(filled.path) for file in data_files(filled)]
+    row_ids = [hit.row_id for hit in filled.search("harbour", 9)]
+    before = filled.load(row_ids)
+    found = 0
+    for turn in range(60):
+        copy = tmp_path / f"copy{turn}"
+        shutil.copytree(filled.path, copy)
+        file = copy / moments.choice(names)
+        flip(file, moments.randrange(file.stat().st_size))
+        report = verify(copy)
+        found += not report.ok
+        assert all("\n" not in damage.reason and len(damage.reason) < 900 for damage in report.damages)
+        try:
+            with Store.open(copy, expect=None) as store:
+                after = store.load(row_ids)
+        except NarrowsError:
+            continue
+        assert [bytes(states) for states in after.states] == [bytes(states) for states in before.states]
+        assert after.texts == before.texts and after.ids == before.ids
+    assert found > 30
+
+
+def test_a_document_with_a_missing_passage_is_not_whole(filled) -> None:
+    import lance
+
+    lance.dataset(str(filled.path / "passages.lance")).delete("passage_id = 'first:1'")
+    (damage,) = verify(filled.path).damages
+    assert damage.reason == "document 'first' is not whole: 1 of its 2 passages are there"
+    assert damage.document_id == "first"
+
+
+def test_what_is_left_of_a_document_is_replaced(filled, document) -> None:
+    import lance
+
+    lance.dataset(str(filled.path / "passages.lance")).delete("passage_id = 'first:0'")
+    filled.refresh()
+    assert "first" not in filled.documents()
+    with filled.writer() as writer:
+        writer.put([document("first", ["harbour one", "harbour two"], tokens=50)])
+    assert filled.info().passages == 5 and verify(filled.path).ok
+
+
+def test_states_of_the_wrong_size_are_damage(filled, document) -> None:
+    from narrows.store import rows
+
+    one = document("odd", ["text"], tokens=4)
+    table = rows.documents_to_table([one], filled.codec, filled.fingerprint.width, 0)
+    (row,) = rows.table_to_rows(table)
+    row["states"] = row["states"][:-1]
+    row["checksum"] = rows.row_checksum(row)
+    with pytest.raises(StoreDamagedError, match="its states have 71 bytes for 4 tokens"):
+        rows.check_rows([row], filled.codec.bytes_per_token(filled.fingerprint.width), filled.path)
+
+
+def test_a_damaged_version_file_is_reported(filled) -> None:
+    for file in (filled.path / "passages.lance" / "_versions").glob("*.manifest"):
+        file.write_bytes(b"not a manifest")
+    with pytest.raises(StoreDamagedError, match="reading the store .* failed"):
+        Store.open(filled.path, expect=None)
+    (damage,) = verify(filled.path).damages
+    assert damage.reason.startswith("reading the store")
+
+
+def test_a_damaged_manifest_is_reported(filled) -> None:
+    for content in ("", "[]", '{"format_version": 1}', '{"format_version": "x"}'):
+        (filled.path / "manifest.json").write_text(content)
+        with pytest.raises(StoreDamagedError, match="is not the manifest of a passage store"):
+            Store.open(filled.path, expect=None)
+
+
+def test_mistakes_in_our_own_code_are_not_taken_for_damage(filled) -> None:
+    from narrows.store.layout import lance_errors
+
+    with pytest.raises(TypeError), lance_errors(filled.path, "reading"):
+        raise TypeError("ours")
+    with pytest.raises(KeyboardInterrupt), lance_errors(filled.path, "reading"):
+        raise KeyboardInterrupt
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        verify(filled.path).documents = 3

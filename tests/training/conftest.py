@@ -1,0 +1,76 @@
+"""A small made-up data set in the SQuAD layout, and a recipe over it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from narrows.training.recipe import Recipe
+
+_PLACES = (
+    "north wall",
+    "old mill",
+    "gold road",
+    "green island",
+    "stone house",
+    "white horse",
+    "long river",
+    "fire mountain",
+)
+
+
+def _paragraph(number: int) -> dict:
+    place = _PLACES[number % len(_PLACES)]
+    start = "the king " * (number % 4)
+    context = (
+        f"{start}in the year {number} a child found the {place} beside the water and built a boat there."
+    )
+    answer = {"text": place, "answer_start": context.index(place)}
+    asked = {"id": f"q{number}", "question": f"what was found in the year {number}?", "answers": [answer]}
+    unknown = {
+        "id": f"u{number}",
+        "question": "who read the book?" + " why?" * (number % 3),
+        "answers": [],
+        "is_impossible": True,
+    }
+    return {"context": context, "qas": [asked, unknown] if number % 2 else [asked]}
+
+
+@pytest.fixture(scope="session")
+def squad_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`train.json` (36 questions), `tune.json` (9) and `pairs.json` (4 pairs without labels)."""
+    folder = tmp_path_factory.mktemp("squad")
+    for name, numbers in (("train", range(24)), ("tune", range(24, 30))):
+        articles = [{"title": f"{name} {n}", "paragraphs": [_paragraph(n)]} for n in numbers]
+        (folder / f"{name}.json").write_text(json.dumps({"version": "2.0", "data": articles}))
+    pairs = {
+        "question_ids": list("abcd"),
+        "questions": [f"where is the {place}?" for place in _PLACES[:4]],
+        "answers": [f"the {place} is near the sea." for place in _PLACES[:4]],
+    }
+    (folder / "pairs.json").write_text(json.dumps(pairs))
+    return folder
+
+
+@pytest.fixture
+def make_recipe(tiny_bert: Path):
+    """A recipe of 12 steps or so; `sections` replace its own keys one by one."""
+
+    def make(**sections) -> Recipe:
+        raw = {
+            "name": "tiny",
+            "model": {"checkpoint": str(tiny_bert), "split_layer": 3},
+            "data": {
+                "train": [{"format": "squad", "file": "train.json"}],
+                "tune": [{"format": "squad", "file": "tune.json"}],
+                "max_passage_tokens": 40,
+                "overlap": 8,
+            },
+            "optimiser": {"epochs": 2, "batch_tokens": 300, "learning_rate": 1e-3, "dropout": 0.1, "seed": 3},
+            "evaluate_every": 5,
+        }
+        for name, value in sections.items():
+            raw[name] = {**raw[name], **value} if isinstance(raw.get(name), dict) else value
+        return Recipe.model_validate(raw)
+
+    return make

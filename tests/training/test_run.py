@@ -1,0 +1,167 @@
+"""A whole run: resumed as if never stopped, saved by its best step, and never trained twice."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import TrainerCallback
+
+from narrows.deformer import DeformerForQuestionAnswering
+from narrows.errors import UsageError
+from narrows.training import run as run_module
+from narrows.training.build import build_run
+from narrows.training.run import last_checkpoint, train
+
+
+class _StopAt(TrainerCallback):
+    """The process gets SIGTERM in the middle of a step."""
+
+    def __init__(self, step: int):
+        self._step = step
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self._step:
+            signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.fixture
+def stop_at(monkeypatch: pytest.MonkeyPatch):
+    """Let the next runs stop at a step; None lets them run through."""
+
+    def install(step: int | None) -> None:
+        def build(*args, **kwargs):
+            run = build_run(*args, **kwargs)
+            if step is not None:
+                run.trainer.add_callback(_StopAt(step))
+            return run
+
+        monkeypatch.setattr(run_module, "build_run", build)
+
+    return install
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model" / "model.safetensors")
+
+
+@pytest.mark.parametrize("what", ["all", "lora"])
+def test_a_run_stopped_twice_equals_the_straight_one(
+    what, make_recipe, squad_folder, tmp_path, stop_at
+) -> None:
+    recipe = make_recipe(tune={"what": what, "lora_rank": 2}, optimiser={"accumulation": 2, "epochs": 3})
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    assert train(recipe, data=squad_folder, output=straight, quiet=True) == straight / "model"
+    for step in (2, 6):
+        stop_at(step)
+        assert train(recipe, data=squad_folder, output=stopped, quiet=True) is None
+        assert last_checkpoint(stopped) == str(stopped / f"checkpoint-{step + 1}")
+    stop_at(None)
+    assert train(recipe, data=squad_folder, output=stopped, quiet=True) == stopped / "model"
+
+    expected, found = _weights(straight), _weights(stopped)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert not any("lora" in name for name in found)
+    assert not (stopped / "states").exists()
+
+
+def test_a_stop_at_the_last_step_leaves_only_the_saving(make_recipe, squad_folder, tmp_path, stop_at) -> None:
+    recipe = make_recipe(optimiser={"epochs": 1})
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    train(recipe, data=squad_folder, output=straight, quiet=True)
+    steps = json.loads((straight / "summary.json").read_text())["steps"]
+    stop_at(steps - 1)
+    assert train(recipe, data=squad_folder, output=stopped, quiet=True) is None
+    stop_at(None)
+    train(recipe, data=squad_folder, output=stopped, quiet=True)
+    expected, found = _weights(straight), _weights(stopped)
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_the_saved_model_is_the_best_by_tune(make_recipe, squad_folder, tmp_path, monkeypatch) -> None:
+    scores = iter([1.0, 9.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    kept = {}
+
+    def build(*args, **kwargs):
+        run = build_run(*args, **kwargs)
+
+        def evaluate(model):
+            score = next(scores)
+            kept[score] = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+            return {"f1": score}
+
+        run.trainer._evaluate_model = evaluate
+        return run
+
+    monkeypatch.setattr(run_module, "build_run", build)
+    train(make_recipe(evaluate_every=3), data=squad_folder, output=tmp_path, quiet=True)
+    found = _weights(tmp_path)
+    assert len(kept) > 3
+    assert all(torch.equal(found[name], tensor) for name, tensor in kept[9.0].items())
+    assert not torch.equal(found["qa_outputs.weight"], kept[2.0]["qa_outputs.weight"])
+
+
+def test_what_a_run_leaves(make_recipe, squad_folder, tmp_path, monkeypatch, capsys) -> None:
+    recipe = make_recipe(description="A reader for a test.", licence="cc-by-sa-4.0")
+    model_folder = train(
+        recipe, data=squad_folder, output=tmp_path, quiet=True, command="narrows train tiny.yaml"
+    )
+    assert capsys.readouterr().out == ""
+    entries = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert {"step", "of", "time"} <= entries[0].keys()
+    assert [entry["step"] for entry in entries if "eval_f1" in entry][:2] == [5, 10]
+    card = (model_folder / "README.md").read_text()
+    for part in (
+        "A reader for a test.",
+        "license: cc-by-sa-4.0",
+        "train.json",
+        "narrows train tiny.yaml",
+        "eval_f1",
+    ):
+        assert part in card
+    model = DeformerForQuestionAnswering.from_pretrained(model_folder)
+    assert (model.config.split_layer, model.config.max_passage_tokens) == (3, 40)
+
+    def never(*args, **kwargs):
+        raise AssertionError("a finished run is not built again")
+
+    monkeypatch.setattr(run_module, "build_run", never)
+    assert train(recipe, data=squad_folder, output=tmp_path, quiet=True) == model_folder
+    with pytest.raises(UsageError, match=r"expected .* to hold a run of the same recipe, got one of 'tiny'"):
+        train(make_recipe(optimiser={"seed": 4}), data=squad_folder, output=tmp_path, quiet=True)
+
+
+def test_a_half_written_checkpoint_is_passed_over(tmp_path) -> None:
+    for step, text in ((5, "{}"), (10, '{"cut'), (15, None)):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        if text is not None:
+            (folder / "trainer_state.json").write_text(text)
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-5")
+    shutil.rmtree(tmp_path / "checkpoint-5")
+    assert last_checkpoint(tmp_path) is None
+
+
+def test_an_output_that_is_a_file_is_refused(make_recipe, squad_folder, tmp_path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(UsageError, match="expected a folder to write to at .*taken, got File exists"):
+        train(make_recipe(), data=squad_folder, output=tmp_path / "taken", quiet=True)
+
+
+def test_an_output_without_permission_is_refused(make_recipe, squad_folder, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(run_module.os, "access", lambda *_: False)
+    with pytest.raises(UsageError, match="got one without permission; choose another one"):
+        train(make_recipe(), data=squad_folder, output=tmp_path, quiet=True)
+
+
+def test_a_checkpoint_is_looked_for_among_the_runs_first(
+    make_recipe, squad_folder, tmp_path, tiny_bert
+) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(tiny_bert, runs / "first" / "model")
+    recipe = make_recipe(model={"checkpoint": "first/model"}, optimiser={"epochs": 0.2})
+    assert train(recipe, data=squad_folder, output=tmp_path / "out", quiet=True, runs=runs) is not None
