@@ -1,0 +1,327 @@
+"""Quality rows of DeFormer: answers over states that went through a codec, as `narrows ask` gives them."""
+
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from narrows.bench.rows import Context, Measurement
+from narrows.data import QAExample, read_split, read_squad
+from narrows.documents import Document, read_documents
+from narrows.documents.sentences import sentences
+from narrows.evaluation.bootstrap import bootstrap, paired_bootstrap
+from narrows.evaluation.metrics import exact_match, f1, squad_scores
+from narrows.serving.answers import ReadPassage, best_answers
+from narrows.serving.engine import Engine
+from narrows.serving.passages import passages_of
+from narrows.store import get_codec
+
+__all__ = [
+    "Answered",
+    "answer_examples",
+    "curve_rows",
+    "library_rows",
+    "load_engine",
+    "needs_both",
+    "needs_data",
+    "needs_library",
+    "needs_shipped",
+    "precision_rows",
+    "squad2_rows",
+    "student_rows",
+    "test_examples",
+    "word_overlap_finds",
+]
+
+_FOUND = 0.8
+# Kept as text: a list would be a line a word.
+_STOP_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        a about all an and any are as at be been by can did do does for from had has have he her his
+        how i if in into is it its many more most much no not of on or our she so than that the
+        their them there they this to was we were what when where which who whom whose why will with
+        would you your
+        """,
+    )
+)
+
+
+class Answered(NamedTuple):
+    """The best span of every example, whether or not it would be refused, and what the states took.
+
+    Attributes:
+        texts: by example id.
+        scores: probability that the span answers, by example id.
+        state_bytes: of all states stored.
+    """
+
+    texts: dict[str, str]
+    scores: dict[str, float]
+    state_bytes: int
+
+
+def needs_data(context: Context) -> str | None:
+    """What is missing for the rows over SQuAD."""
+    if context.data is None:
+        return "needs data: pass --data DIR or set NARROWS_DATA"
+    return None if (context.data / "squad").is_dir() else f"needs data: no squad/ in {context.data}"
+
+
+def needs_shipped(context: Context) -> str | None:
+    """What is missing for the rows over the models that come with narrows."""
+    from narrows.deformer.shipped import shipped_names
+
+    absent = {"reader", "teacher"} - set(shipped_names())
+    return f"needs the shipped models: no {', '.join(sorted(absent))}" if absent else None
+
+
+def needs_both(context: Context) -> str | None:
+    """What is missing for the rows of the shipped models over SQuAD."""
+    return needs_data(context) or needs_shipped(context)
+
+
+def needs_library(context: Context) -> str | None:
+    """What is missing for the rows over the example library."""
+    there = (context.examples / "questions.jsonl").is_file()
+    return needs_shipped(context) if there else f"needs the example library in {context.examples}"
+
+
+def test_examples(data: Path, version: str) -> list[QAExample]:
+    """The questions of the test articles of SQuAD `1.1` or `2.0`."""
+    titles = read_split(data / "squad" / "split.json")["test"]
+    return list(read_squad(data / "squad" / f"dev-v{version}.json.gz", titles=titles))
+
+
+def load_engine(name: str, precision: str = "float32") -> Engine:
+    """The shipped `reader` or `teacher`, its upper layers in a precision."""
+    from narrows.deformer.shipped import load_shipped
+
+    model, tokenizer = load_shipped(name)
+    return Engine(model, tokenizer, precision=precision)
+
+
+def answer_examples(engine: Engine, examples: Iterable[QAExample], *, codec: str = "int8") -> Answered:
+    """Answer every example from its own context, encoded once and stored with a codec."""
+    answered = Answered({}, {}, 0)
+    total = 0
+    for context, group in groupby(examples, key=lambda example: example.context):
+        document = Document(id="context", title="", text=context, sha256="")
+        pieces = passages_of(engine, document)
+        states = engine.encode_passages([ids for _, ids in pieces])
+        buffers = [get_codec(codec).encode(state) for state in states]
+        total += sum(len(buffer) for buffer in buffers)
+        for example in group:
+            text, score = _answer(engine, example.question, context, pieces, buffers, codec)
+            answered.texts[example.id], answered.scores[example.id] = text, score
+    return answered._replace(state_bytes=total)
+
+
+def _answer(
+    engine: Engine, question: str, context: str, pieces: Sequence[Any], buffers: Sequence[bytes], codec: str
+) -> tuple[str, float]:
+    lengths = [len(ids) for _, ids in pieces]
+    width = engine.config.hidden_size
+
+    def fetch(batch: Sequence[int]) -> Tensor:
+        return get_codec(codec).decode_padded([buffers[i] for i in batch], [lengths[i] for i in batch], width)
+
+    logits = engine.read(engine.encode_question(_that_fits(engine, question)), lengths, fetch)
+    passages = [
+        ReadPassage(
+            id=f"context:{number}",
+            document="context",
+            title="",
+            start=span.start,
+            text=context[span.start : span.end],
+            logits=of_passage,
+        )
+        for number, ((span, _), of_passage) in enumerate(zip(pieces, logits, strict=True))
+    ]
+    best = best_answers(
+        passages, lambda index: engine.tokenize([passages[index].text])[0].offsets, engine.config, count=1
+    )
+    return (best[0].answer, best[0].score) if best else ("", 0.0)
+
+
+def _that_fits(engine: Engine, question: str) -> str:
+    """The beginning of a question that is longer than its room, as training cut it."""
+    offsets = engine.tokenize([question])[0].offsets
+    room = engine.config.max_question_tokens
+    return question if len(offsets) <= room else question[: offsets[room - 1][1]]
+
+
+def _each(measure: Any, answered: Answered, examples: Sequence[QAExample]) -> list[float]:
+    return [
+        100 * measure(answered.texts[example.id], [answer.text for answer in example.answers]) for example in examples
+    ]
+
+
+def _mean(scores: Sequence[float], **detail: Any) -> Measurement:
+    interval = bootstrap(scores)
+    return Measurement(
+        value=interval.mean, spread=(interval.low, interval.high), detail={"questions": len(scores), **detail}
+    )
+
+
+def precision_rows(context: Context, *, who: str, model: str, precision: str) -> dict[str, Measurement]:
+    """F1 and EM of a shipped model with its upper layers in a precision, over int8 states (teacher: fp32)."""
+    engine = load_engine(model, precision)
+    examples = _data_examples(context, "1.1")
+    # With no layer below the split there is nothing to store: the states are embeddings, kept as they are.
+    codec = "int8" if engine.config.split_layer else "fp32"
+    return _scores(engine, examples, codec, who if precision == "float32" else f"{who}-{precision}")
+
+
+def _data_examples(context: Context, version: str) -> list[QAExample]:
+    if context.data is None:
+        raise ValueError("expected a data folder, got none; ask `needs_data` first")
+    return test_examples(context.data, version)
+
+
+def _scores(engine: Engine, examples: Sequence[QAExample], codec: str, who: str) -> dict[str, Measurement]:
+    answered = answer_examples(engine, examples, codec=codec)
+    detail = {"codec": codec, "split_layer": engine.config.split_layer}
+    return {
+        f"f1-{who}": _mean(_each(f1, answered, examples), **detail),
+        f"em-{who}": _mean(_each(exact_match, answered, examples), **detail),
+    }
+
+
+def student_rows(context: Context) -> dict[str, Measurement]:
+    """The student beside its teacher, and int8 states beside fp32 ones; paired intervals."""
+    examples = _data_examples(context, "1.1")
+    student = load_engine("reader")
+    lossless = answer_examples(student, examples, codec="fp32")
+    small = answer_examples(student, examples, codec="int8")
+    teacher = answer_examples(load_engine("teacher"), examples, codec="fp32")
+    of_small = _each(f1, small, examples)
+    behind = paired_bootstrap(of_small, _each(f1, teacher, examples))
+    lost = paired_bootstrap(_each(f1, lossless, examples), of_small)
+    return {
+        "f1-student-to-teacher": Measurement(value=behind.mean_difference, spread=(behind.low, behind.high)),
+        "f1-int8-states": Measurement(
+            value=abs(lost.mean_difference),
+            spread=(lost.low, lost.high),
+            detail={"f1_lost": lost.mean_difference},
+        ),
+        "bytes-int8-states": Measurement(
+            value=small.state_bytes / lossless.state_bytes,
+            detail={"bytes": [small.state_bytes, lossless.state_bytes]},
+        ),
+    }
+
+
+def squad2_rows(context: Context) -> dict[str, Measurement]:
+    """SQuAD 2.0 with the threshold that the reader carries, beside always and never answering."""
+    examples = _data_examples(context, "2.0")
+    engine = load_engine("reader")
+    answered = answer_examples(engine, examples)
+    threshold = engine.config.no_answer_threshold
+    texts = {name: text if answered.scores[name] >= threshold else "" for name, text in answered.texts.items()}
+    scores = squad_scores(texts, examples)
+    always = squad_scores(answered.texts, examples)
+    never = squad_scores(dict.fromkeys(texts, ""), examples)
+    peer = f"always answering {always.f1:.1f}, never {never.f1:.1f}"
+    detail = {"peer": peer, "threshold": threshold, "questions": len(examples)}
+    return {
+        "squad2-f1": Measurement(value=scores.f1, detail=detail),
+        "squad2-f1-gain": Measurement(value=scores.f1 - max(always.f1, never.f1), detail=detail),
+        "squad2-balanced": Measurement(value=scores.balanced_accuracy),
+    }
+
+
+def curve_rows(context: Context, *, name: str) -> dict[str, Measurement]:
+    """F1 and EM of another checkpoint, named on the command line."""
+    engine = Engine.from_pretrained(context.models[name])
+    codec = "int8" if engine.config.split_layer else "fp32"
+    return _scores(engine, _data_examples(context, "1.1"), codec, f"curve-{name}")
+
+
+def library_rows(context: Context) -> dict[str, Measurement]:
+    """The example questions, from a folder of documents to answers, with the shipped reader."""
+    from narrows.serving.indexing import index_folder
+    from narrows.serving.reader import Reader
+
+    reader = Reader(load_engine("reader"))
+    lines = (context.examples / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "store"
+        index_folder(context.examples / "library", place, reader.engine)
+        return score_library(reader, place, context.examples / "library", [json.loads(line) for line in lines])
+
+
+def score_library(
+    reader: Any, store_path: Path, library: Path, questions: Sequence[Mapping[str, Any]]
+) -> dict[str, Measurement]:
+    """Percent answered right, refused right, findable by the first stage, and by word overlap alone."""
+    from narrows.serving.candidates import find_candidates
+
+    answerable = [question for question in questions if question["answers"]]
+    others = [question for question in questions if not question["answers"]]
+    documents = {document.id: document.text for document in read_documents(library, lambda name, error: None)}
+    found, recalled = [], []
+    with reader.open_store(store_path) as store:
+        for question in answerable:
+            golds = [answer["text"] for answer in question["answers"]]
+            best = reader.ask(store, question["question"]).answers[0].answer
+            found.append(100.0 * (f1(best, golds) >= _FOUND))
+            rows = find_candidates(store, question["question"], limit=32, embed=_no_vectors)
+            places = [(p.document_id, p.start, p.end) for p in store.take(rows)]
+            recalled.append(100.0 * any(_holds(place, question["answers"]) for place in places))
+        refused = [100.0 * (reader.ask(store, q["question"]).answers[0].answer == "") for q in others]
+    overlap = [
+        100.0 * word_overlap_finds(question["question"], question["answers"], documents) for question in answerable
+    ]
+    return {
+        "questions-found": _mean(found),
+        "questions-refused": _mean(refused),
+        "questions-recall": _mean(recalled),
+        "questions-word-overlap": _mean(overlap),
+    }
+
+
+def _no_vectors(text: str) -> Any:
+    raise ValueError(f"expected retrieval by words, got a call for the vector of {text!r}; pass retrieval='bm25'")
+
+
+def _holds(place: tuple[str, int, int], answers: Sequence[Mapping[str, Any]]) -> bool:
+    document, start, end = place
+    return any(
+        answer["document"] == document and start <= answer["start"] and answer["start"] + len(answer["text"]) <= end
+        for answer in answers
+    )
+
+
+def word_overlap_finds(question: str, answers: Sequence[Mapping[str, Any]], documents: Mapping[str, str]) -> bool:
+    """Whether the sentence with the most content words of the question holds an answer.
+
+    Of sentences with as many, the shortest; of these the first.
+
+    Args:
+        question: what is asked.
+        answers: with `text`, `document` and `start`.
+        documents: text by id.
+    """
+    wanted = _content_words(question)
+    best: tuple[int, int] | None = None
+    place = ("", 0, 0)
+    for name, text in documents.items():
+        for sentence in sentences(text):
+            rank = (
+                len(wanted & _content_words(text[sentence.start : sentence.end])),
+                sentence.start - sentence.end,
+            )
+            if best is None or rank > best:
+                best, place = rank, (name, sentence.start, sentence.end)
+    return _holds(place, answers)
+
+
+def _content_words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text.lower())) - _STOP_WORDS

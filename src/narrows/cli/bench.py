@@ -1,0 +1,133 @@
+"""`narrows bench`: measure a family beside its peers, behind a correctness gate."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from narrows.cli import options
+from narrows.errors import UsageError
+
+if TYPE_CHECKING:
+    from narrows.bench.runner import Line
+
+
+def command(
+    family: Annotated[str, typer.Argument(help="What to measure: deformer.")],
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="End within 50 seconds: smaller sizes, the rest from the last full run."
+        ),
+    ] = False,
+    rows: Annotated[
+        str, typer.Option("--rows", help="Rows to measure, by name, with commas and `*`.", show_default="all")
+    ] = "",
+    models: Annotated[
+        str, typer.Option("--models", help="Other checkpoints to score: NAME=FOLDER, with commas.")
+    ] = "",
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder of data sets (squad/).", envvar="NARROWS_DATA")
+    ] = None,
+    examples: Annotated[
+        Path, typer.Option("--examples", help="Folder with library/ and questions.jsonl.")
+    ] = Path("examples"),
+    results: Annotated[Path, typer.Option("--results", help="Folder of the results files.")] = Path(
+        "benchmarks/results"
+    ),
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=1, help="Repeats of each timing.", show_default="by row")
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", help="Where to compute; cpu is the one there is.")
+    ] = "cpu",
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Measure time, memory and quality of a family beside its peers.
+
+    A correctness gate runs first: when a check fails, nothing is measured. Ours and the peers are timed in
+    turn, and a value is the median of pairwise ratios. Full runs are kept in benchmarks/results/FAMILY.json.
+    The exit code is 1 when a row falls short of its bar.
+    """
+    import time
+
+    began = time.monotonic()
+    from narrows.bench.registry import FAMILIES
+
+    if family not in FAMILIES:
+        raise UsageError(
+            f"expected a family to measure, one of {', '.join(FAMILIES)}, got {family!r}; choose one of these"
+        )
+    if device != "cpu":
+        raise UsageError(
+            f"expected --device cpu for {family}, got {device!r}; its bars are for a CPU, leave it out"
+        )
+    from narrows.bench.rows import Context
+    from narrows.bench.runner import run
+
+    _quieten()
+    console = options.stderr_console(quiet=quiet)
+    context = Context(
+        data=data,
+        examples=examples,
+        models=_models(models),
+        rounds=rounds,
+        say=lambda text: console.print(text),
+    )
+    only = [name.strip() for name in rows.split(",") if name.strip()]
+    lines = run(family, context, quick=quick, only=only, folder=results, began=began)
+    if json:
+        options.emit_json({"rows": lines})
+    else:
+        _show(lines)
+    if any(line.holds is False for line in lines):
+        raise typer.Exit(1)
+
+
+def _models(named: str) -> dict[str, Path]:
+    models = {}
+    for part in filter(None, (part.strip() for part in named.split(","))):
+        name, mark, folder = part.partition("=")
+        if not (name and mark and folder):
+            raise UsageError(f"expected --models NAME=FOLDER,…, got {part!r}; give each folder a name")
+        models[name] = Path(folder)
+    return models
+
+
+def _quieten() -> None:
+    """No remarks of the libraries that are measured: stderr says what is being measured."""
+    import warnings
+
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    warnings.filterwarnings("ignore", message=".*torch.ao.quantization is deprecated.*")
+    warnings.filterwarnings("ignore", message=".*quantiz.*", category=UserWarning)
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
+def _show(lines: "list[Line]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from narrows.bench.report import number
+
+    table = Table("row", "value", "bar", "", "beside", "spread", "arithmetic", "measured")
+    marks = {True: "[green]holds[/]", False: "[red]short[/]", None: ""}
+    sides = {"at least": "≥", "at most": "≤", "below": "<"}
+    for line in lines:
+        table.add_row(
+            line.name.replace("[", "\\["),
+            f"{number(line.value)} {line.unit}",
+            "" if line.bar is None else f"{sides[line.side]} {number(line.bar)}",
+            marks[line.holds],
+            line.peer,
+            "" if line.spread is None else " … ".join(number(end) for end in line.spread),
+            "" if line.arithmetic is None else number(line.arithmetic),
+            "now"
+            if line.measured
+            else f"{(line.date or 'never')[:10]} {(line.commit or '')[:10]} ({line.note})",
+        )
+    Console(width=None).print(table)
