@@ -1,15 +1,15 @@
 """The tree of errors. Each message is one sentence: what was expected, what came, what to do.
 
-    NarrowsError                 exit code 1
-    ├── UsageError               exit code 2: the caller asked for something that cannot be (also a ValueError)
-    │   ├── RecipeError          a recipe has an unknown key, a wrong type or values that exclude each other
-    │   └── DocumentError        a file cannot be read as the text it claims to be
-    ├── ConversionError          a checkpoint does not fit the model it is converted to
-    ├── StoreError               a passage store cannot do what was asked
-    │   ├── StoreMismatchError   the store was written by another model, layout, codec or format
-    │   ├── StoreDamagedError    bytes on disk are not the bytes that were written
-    │   └── StoreBusyError       another process is writing
-    └── MissingExtraError        an optional dependency is not installed (also an ImportError)
+NarrowsError                 exit code 1
+├── UsageError               exit code 2: the caller asked for something that cannot be (also a ValueError)
+│   ├── RecipeError          a recipe has an unknown key, a wrong type or values that exclude each other
+│   └── DocumentError        a file cannot be read as the text it claims to be
+├── ConversionError          a checkpoint does not fit the model it is converted to
+├── StoreError               a passage store cannot do what was asked
+│   ├── StoreMismatchError   the store was written by another model, layout, codec or format
+│   ├── StoreDamagedError    bytes on disk are not the bytes that were written
+│   └── StoreBusyError       another process is writing
+└── MissingExtraError        an optional dependency is not installed (also an ImportError)
 """
 
 __all__ = [

@@ -21,9 +21,7 @@ FORBIDDEN = re.compile(
 def _text_files(root: Path) -> list[tuple[Path, str]]:
     files = [path for path in root.iterdir() if path.is_file()]
     for folder in TOP_FOLDERS:
-        files += (
-            path for path in (root / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts
-        )
+        files += (path for path in (root / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     texts = []
     for path in sorted(files):
         content = path.read_bytes()

@@ -18,18 +18,14 @@ def test_row_names_are_unique_and_their_sources_are_patterns():
 
 
 def test_the_bars_are_those_promised():
-    bars = {
-        row.name: row.bar for group in deformer.groups(Context()) for row in group.rows if row.bar is not None
-    }
+    bars = {row.name: row.bar for group in deformer.groups(Context()) for row in group.rows if row.bar is not None}
     assert bars["minilm-k4"] == 2.7 and bars["bert-base-k9"] == 3.6 and bars["bert-base-k10"] == 5.1
     assert bars["f1-int8-states"] == 0.2 and bars["bytes-int8-states"] == 0.27
     assert bars["questions-found"] == 60 and bars["questions-refused"] == 50
 
 
 def test_speed_rows_compare_with_the_faster_batch_and_at_equal_precision():
-    found = speed.speed_rows(
-        "tiny", (1, 2), Context(rounds=1), rounds=5, work=WORK, precisions=("float32", "bfloat16")
-    )
+    found = speed.speed_rows("tiny", (1, 2), Context(rounds=1), rounds=5, work=WORK, precisions=("float32", "bfloat16"))
     assert set(found) >= {"tiny-k1", "tiny-k2-batch1", "tiny-k2-bare", "tiny-k2-bfloat16"}
     assert found["tiny-k2"].detail["peer"].startswith("joint/float32/batch")
     assert found["tiny-k2-bfloat16"].detail["peer"].startswith("joint/bfloat16/batch")
@@ -116,9 +112,7 @@ def test_the_library_is_scored_from_question_to_answer(tmp_path):
     ]
     engine = workload.split_engine(workload.SIZES["tiny"], 2)
     index_folder(library, tmp_path / "store", engine)
-    found = quality.score_library(
-        Reader(engine), tmp_path / "store", library, json.loads(json.dumps(questions))
-    )
+    found = quality.score_library(Reader(engine), tmp_path / "store", library, json.loads(json.dumps(questions)))
     assert found["questions-recall"].value == 100.0
     assert set(found) == {
         "questions-found",

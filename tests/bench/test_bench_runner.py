@@ -58,9 +58,7 @@ def test_a_full_run_measures_keeps_and_lets_later_rows_see_earlier_ones(bench, t
 
 
 def test_a_failing_check_stops_before_anything_is_measured(bench, tmp_path):
-    with pytest.raises(
-        NarrowsError, match=r"gate of toy to hold, got a failure of the check 'sane' \(off by 3\)"
-    ):
+    with pytest.raises(NarrowsError, match=r"gate of toy to hold, got a failure of the check 'sane' \(off by 3\)"):
         bench(_family(wrong="off by 3"))
     assert not results_file(tmp_path, "toy").exists()
 

@@ -42,9 +42,7 @@ def test_only_the_block_of_a_page_changes(tmp_path):
     save_results(tmp_path / "toy.json", _results(fast=_row()))
     page = "before\n<!-- bench:toy -->\nold\n<!-- /bench -->\nafter\n"
     filled = report.fill(page, tmp_path)
-    assert filled.startswith("before\n<!-- bench:toy -->\n2026-01-02") and filled.endswith(
-        "<!-- /bench -->\nafter\n"
-    )
+    assert filled.startswith("before\n<!-- bench:toy -->\n2026-01-02") and filled.endswith("<!-- /bench -->\nafter\n")
     assert "old" not in filled
     assert report.fill(filled, tmp_path) == filled
 

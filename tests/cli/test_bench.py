@@ -43,9 +43,7 @@ def test_its_help_imports_no_heavy_library():
 def test_a_row_with_a_bar_is_measured_shown_as_json_and_kept(capsys, tmp_path):
     import json
 
-    code = main(
-        ["bench", "deformer", "--rows", "help", "--rounds", "1", "--json", "-q", "--results", str(tmp_path)]
-    )
+    code = main(["bench", "deformer", "--rows", "help", "--rounds", "1", "--json", "-q", "--results", str(tmp_path)])
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["name"] == "help" and row["measured"] is True and row["bar"] == 0.5
     assert code == (0 if row["holds"] else 1)

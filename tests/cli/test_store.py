@@ -54,9 +54,7 @@ def test_info(store, capsys) -> None:
 def test_estimate_builds_nothing(tmp_path, folder, checkpoint, capsys) -> None:
     code, out, _ = run(capsys, "estimate", folder, "--model", checkpoint, "--quiet")
     assert code == 0 and "2 documents, 2 passages" in out and "time to build it" in out
-    code, out, _ = run(
-        capsys, "estimate", folder, "--model", checkpoint, "--quiet", "--json", "--codec", "fp32"
-    )
+    code, out, _ = run(capsys, "estimate", folder, "--model", checkpoint, "--quiet", "--json", "--codec", "fp32")
     found = json.loads(out)
     assert (found["documents"], found["codec"]) == (2, "fp32") and found["bytes"] > found["tokens"] * 96
     assert list(tmp_path.iterdir()) == [folder]

@@ -61,9 +61,7 @@ def test_convert_writes_a_model_and_refuses_to_overwrite(tiny_bert, tmp_path, ca
     output = capsys.readouterr()
     report = json.loads(output.out)
     assert report["split_layer"] == 3 and report["used"] and "tensors used" in output.err
-    assert {"config.json", "model.safetensors", "tokenizer.json", "conversion.json"} <= {
-        p.name for p in out.iterdir()
-    }
+    assert {"config.json", "model.safetensors", "tokenizer.json", "conversion.json"} <= {p.name for p in out.iterdir()}
     assert DeformerForQuestionAnswering.from_pretrained(out).config.split_layer == 3
     assert "which holds files; pass --force" in _refused(capsys, *arguments)
     assert main([*arguments[:-1], "2", "--force", "--task", "question-answering", "--quiet"]) == 0
@@ -75,9 +73,7 @@ def test_convert_writes_a_model_and_refuses_to_overwrite(tiny_bert, tmp_path, ca
 def test_convert_used_wrongly(tiny_bert, tmp_path, capsys) -> None:
     out = str(tmp_path / "out")
     assert "from 0 to 4 for 5 layers, got 9" in _refused(capsys, "convert", str(tiny_bert), out, "-k", "9")
-    assert "(nothing there); check the path" in _refused(
-        capsys, "convert", str(tmp_path / "no"), out, "-k", "1"
-    )
+    assert "(nothing there); check the path" in _refused(capsys, "convert", str(tmp_path / "no"), out, "-k", "1")
     assert "without config.json" in _refused(capsys, "convert", str(tmp_path), out, "-k", "1")
     (tmp_path / "file").write_text("")
     assert "(a file)" in _refused(capsys, "convert", str(tmp_path / "file"), out, "-k", "1")
@@ -155,9 +151,7 @@ def test_evaluate_used_wrongly(tiny_bert, squad, tmp_path, capsys) -> None:
     assert "expected a key 'data'" in _refused(capsys, "evaluate", model, str(squad / "split.json"))
     assert "expected --split and --part together" in _refused(capsys, "evaluate", model, dev, "--part", "x")
     split = ["--split", str(squad / "split.json"), "--part", "x"]
-    assert "expected --part to be one of test, tune, got 'x'" in _refused(
-        capsys, "evaluate", model, dev, *split
-    )
+    assert "expected --part to be one of test, tune, got 'x'" in _refused(capsys, "evaluate", model, dev, *split)
     assert "expected a model's folder to calibrate" in _refused(capsys, "evaluate", "a/b", dev, "--calibrate")
 
 

@@ -24,9 +24,7 @@ def _tensors(queries: int, keys: int, dtype: torch.dtype) -> list[torch.Tensor]:
     return [torch.randn(s, generator=generator).to(dtype).requires_grad_() for s in shapes]
 
 
-def _values_and_gradients(
-    backend: str, dtype: torch.dtype, mask: torch.Tensor | None, queries: int, keys: int
-):
+def _values_and_gradients(backend: str, dtype: torch.dtype, mask: torch.Tensor | None, queries: int, keys: int):
     inputs = _tensors(queries, keys, dtype)
     out = attend(*inputs, mask=mask, backend=backend)
     weight = torch.linspace(-1, 1, out.numel(), dtype=dtype).view_as(out)

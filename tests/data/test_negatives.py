@@ -62,9 +62,7 @@ def test_share_counts_what_is_there():
 def test_the_seed_chooses_the_questions():
     chosen = {add_unanswerable_pairs(rivers(), share=0.2, seed=seed)[4].id for seed in range(20)}
     assert chosen == {"warsaw~neg", "krakow~neg", "gdansk~neg"}
-    assert add_unanswerable_pairs(rivers(), share=0.2, seed=3) == add_unanswerable_pairs(
-        rivers(), share=0.2, seed=3
-    )
+    assert add_unanswerable_pairs(rivers(), share=0.2, seed=3) == add_unanswerable_pairs(rivers(), share=0.2, seed=3)
 
 
 def test_a_question_that_stands_twice_gives_one_pair():
@@ -74,9 +72,7 @@ def test_a_question_that_stands_twice_gives_one_pair():
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
 def test_share_out_of_range(share):
-    with pytest.raises(
-        UsageError, match=f"share of at least 0 and under 1, got {share}; pass one such as 0.33"
-    ):
+    with pytest.raises(UsageError, match=f"share of at least 0 and under 1, got {share}; pass one such as 0.33"):
         add_unanswerable_pairs(rivers(), share=share, seed=0)
 
 

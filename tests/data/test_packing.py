@@ -82,9 +82,7 @@ def test_shuffled_batches_waste_little_padding():
     assert sum(lengths) / padded > 0.9
 
 
-@pytest.mark.parametrize(
-    "make", [token_budget_batches, lambda *a, **k: shuffled_batches(*a, **k, seed=0, epoch=0)]
-)
+@pytest.mark.parametrize("make", [token_budget_batches, lambda *a, **k: shuffled_batches(*a, **k, seed=0, epoch=0)])
 def test_impossible_budgets(make):
     with pytest.raises(UsageError, match="expected batch_tokens of at least 1, got 0; pass a larger budget"):
         make([3], batch_tokens=0)

@@ -163,22 +163,16 @@ def test_empty_texts_and_no_examples(words):
 
 
 def test_an_answer_off_its_offset_is_refused(words):
-    pattern = (
-        "question q: expected the answer 'w2' at character 3 of its context, got 'w1'; correct its start"
-    )
+    pattern = "question q: expected the answer 'w2' at character 3 of its context, got 'w1'; correct its start"
     with pytest.raises(UsageError, match=pattern):
         SpanEncoder(words).encode([example("w0 w1 w2", ("w2", 3))])
 
 
 def test_impossible_encoders(words):
     slow = SimpleNamespace(is_fast=False)
-    with pytest.raises(
-        UsageError, match="expected a fast tokenizer .*, got SimpleNamespace; load it with Auto"
-    ):
+    with pytest.raises(UsageError, match="expected a fast tokenizer .*, got SimpleNamespace; load it with Auto"):
         SpanEncoder(slow)
-    with pytest.raises(
-        UsageError, match="expected max_question_tokens of at least 1, got 0; pass a larger one"
-    ):
+    with pytest.raises(UsageError, match="expected max_question_tokens of at least 1, got 0; pass a larger one"):
         SpanEncoder(words, max_question_tokens=0)
     with pytest.raises(UsageError, match="expected an overlap from 0 to 99 .* got 128"):
         SpanEncoder(words, max_passage_tokens=100)

@@ -22,9 +22,7 @@ def test_windows_cover_and_end_flush(cut):
     for before, after in zip(result, result[1:], strict=False):
         assert before.start < after.start
         assert before.stop - after.start >= overlap
-    assert all(
-        before.stop - after.start == overlap for before, after in zip(result[:-1], result[1:-1], strict=False)
-    )
+    assert all(before.stop - after.start == overlap for before, after in zip(result[:-1], result[1:-1], strict=False))
 
 
 def test_no_window_is_spare():

@@ -71,9 +71,7 @@ def test_an_option_that_spoils_a_good_checkpoint_is_refused(tmp_path):
 
 
 def test_an_unknown_backbone_is_named():
-    with pytest.raises(
-        UsageError, match="`backbone` must be one of bert, got 'xlnet'; convert a checkpoint whose"
-    ):
+    with pytest.raises(UsageError, match="`backbone` must be one of bert, got 'xlnet'; convert a checkpoint whose"):
         DeformerModel(DeformerConfig(**SIZES, backbone="xlnet"))
 
 
@@ -83,9 +81,7 @@ def test_a_field_of_another_type_is_named():
 
 
 def test_every_field_survives_the_file(tmp_path):
-    config = DeformerConfig(
-        **SIZES, split_layer=3, max_question_tokens=7, no_answer_scale=0.5, no_answer_bias=-2.0
-    )
+    config = DeformerConfig(**SIZES, split_layer=3, max_question_tokens=7, no_answer_scale=0.5, no_answer_bias=-2.0)
     config.id2label, config.label2id = {0: "no", 1: "yes", 2: "maybe"}, {"no": 0, "yes": 1, "maybe": 2}
     config.save_pretrained(tmp_path)
     again = DeformerConfig.from_pretrained(tmp_path)

@@ -65,9 +65,7 @@ def test_every_tensor_is_accounted_for(kind, task, tmp_path):
     model, report = convert_checkpoint(tmp_path, split_layer=3, task=task)
     assert type(model) is TASKS[task] and not model.training and model.config.split_layer == 3
     state = model.state_dict()
-    assert set(report.used) | set(report.dropped) == set(source) and not set(report.used) & set(
-        report.dropped
-    )
+    assert set(report.used) | set(report.dropped) == set(source) and not set(report.used) & set(report.dropped)
     assert set(report.used.values()) | set(report.new) == set(state)
     assert not set(report.used.values()) & set(report.new)
     for theirs, ours in report.used.items():
@@ -134,12 +132,8 @@ def test_the_student_of_a_teacher_keeps_weights_head_and_labels(tmp_path):
     assert (student.config.split_layer, student.config.passage_positions) == (3, "restart")
     assert (teacher.config.split_layer, teacher.config.passage_positions) == (0, "continue")
     assert student.config.id2label == {0: "x", 1: "y", 2: "z"}
-    assert all(
-        torch.equal(student.state_dict()[name], tensor) for name, tensor in teacher.state_dict().items()
-    )
-    with pytest.raises(
-        UsageError, match="`split_layer` must be from 0 to 4 for 5 layers, got 5; keep at least"
-    ):
+    assert all(torch.equal(student.state_dict()[name], tensor) for name, tensor in teacher.state_dict().items())
+    with pytest.raises(UsageError, match="`split_layer` must be from 0 to 4 for 5 layers, got 5; keep at least"):
         from_pretrained_encoder(teacher, split_layer=5)
 
 
@@ -175,9 +169,7 @@ def test_a_tensor_that_does_not_fit_is_named(change, text, tmp_path):
 def test_a_config_with_fewer_layers_than_the_weights_is_refused(tmp_path):
     save_source(tmp_path)
     change_config(tmp_path, num_hidden_layers=3)
-    text = (
-        r"expected bert.encoder.layer.[34].* to fill deformer.backbone.layers.[34].*, got a target without it"
-    )
+    text = r"expected bert.encoder.layer.[34].* to fill deformer.backbone.layers.[34].*, got a target without it"
     with pytest.raises(ConversionError, match=text):
         convert_checkpoint(tmp_path, split_layer=2)
 
@@ -198,26 +190,18 @@ def test_a_folder_without_config_or_of_an_unknown_model_is_refused(tmp_path):
 
 def test_a_model_of_another_kind_is_refused(tmp_path):
     GPT2Config().save_pretrained(tmp_path)
-    with pytest.raises(
-        ConversionError, match="whose encoder is a BertModel, got model type 'gpt2'; convert a BERT or"
-    ):
+    with pytest.raises(ConversionError, match="whose encoder is a BertModel, got model type 'gpt2'; convert a BERT or"):
         convert_checkpoint(tmp_path, split_layer=2)
 
 
 def test_wrong_requests_are_refused(tmp_path):
     save_source(tmp_path)
     for k in (-1, 5):
-        with pytest.raises(
-            UsageError, match=f"`split_layer` must be from 0 to 4 for 5 layers, got {k}; keep at least"
-        ):
+        with pytest.raises(UsageError, match=f"`split_layer` must be from 0 to 4 for 5 layers, got {k}; keep at least"):
             convert_checkpoint(tmp_path, split_layer=k)
-    with pytest.raises(
-        UsageError, match="`task` must be one of question-answering, .*, encoder, got 'ner'; choose"
-    ):
+    with pytest.raises(UsageError, match="`task` must be one of question-answering, .*, encoder, got 'ner'; choose"):
         convert_checkpoint(tmp_path, split_layer=2, task="ner")
-    with pytest.raises(
-        UsageError, match="expected fields of DeformerConfig, got max_question; see its documentation"
-    ):
+    with pytest.raises(UsageError, match="expected fields of DeformerConfig, got max_question; see its documentation"):
         convert_checkpoint(tmp_path, split_layer=2, max_question=7)
     with pytest.raises(UsageError, match="`passage_positions` must be 'restart' when split_layer is above 0"):
         convert_checkpoint(tmp_path, split_layer=2, passage_positions="continue")

@@ -50,9 +50,7 @@ def class_model():
     return build(DeformerForSequenceClassification)
 
 
-def row(
-    question: int, passage: int, pads: tuple[int, int, int] = (0, 0, 0), seed: int = 0
-) -> dict[str, Tensor]:
+def row(question: int, passage: int, pads: tuple[int, int, int] = (0, 0, 0), seed: int = 0) -> dict[str, Tensor]:
     """One pair of random ids with padding before, between and after the sides."""
     ids = torch.randint(1, 53, (question + passage,), generator=torch.Generator().manual_seed(seed)).tolist()
     left, middle, right = pads
@@ -119,11 +117,7 @@ def test_a_pair_alone_equals_the_pair_in_a_batch(kind):
     together = logits_of(model, RAGGED)
     for i, mask in enumerate(RAGGED["attention_mask"]):
         alone = {name: value[i : i + 1, : int(mask.sum())] for name, value in RAGGED.items()}
-        got = (
-            together[i : i + 1, : int(mask.sum())]
-            if kind is DeformerForQuestionAnswering
-            else together[i : i + 1]
-        )
+        got = together[i : i + 1, : int(mask.sum())] if kind is DeformerForQuestionAnswering else together[i : i + 1]
         close(got, logits_of(model, alone))
 
 
@@ -184,9 +178,7 @@ def test_an_attention_that_the_model_lacks_is_refused(tmp_path, span_model):
             DeformerForQuestionAnswering.from_pretrained(tmp_path, attn_implementation=name)
     model = build()
     model.config._attn_implementation = "paged"
-    with pytest.raises(
-        UsageError, match="`attn_implementation` must be one of eager, sdpa, got 'paged'; choose one"
-    ):
+    with pytest.raises(UsageError, match="`attn_implementation` must be one of eager, sdpa, got 'paged'; choose one"):
         logits_of(model, RAGGED)
 
 
@@ -196,9 +188,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(kind, reentrant):
     def gradients(checkpointing: bool) -> tuple[Tensor, list[Tensor]]:
         model = build(kind, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
         if checkpointing:
-            model.activation_checkpointing_enable(
-                activation_checkpointing_kwargs={"use_reentrant": reentrant}
-            )
+            model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": reentrant})
             assert model.is_activation_checkpointing
         loss = model(**RAGGED, **labels_for(model)).loss
         loss.backward()
@@ -241,9 +231,7 @@ def test_a_step_does_not_depend_on_how_the_batch_is_split(kind, labels):
             cut = {name: value[:, :width] if value.dim() == 2 else value for name, value in cut.items()}
             parts.append(model(**cut, num_items_in_batch=torch.tensor(5)).loss)
         close(sum(parts), whole)
-        for got, wanted in zip(
-            torch.autograd.grad(sum(parts), list(model.parameters())), expected, strict=True
-        ):
+        for got, wanted in zip(torch.autograd.grad(sum(parts), list(model.parameters())), expected, strict=True):
             torch.testing.assert_close(got, wanted, atol=1e-5, rtol=1e-4)
     without = model(**{**RAGGED, **labels_for(model)}, num_items_in_batch=5).loss
     assert torch.equal(without, whole)
@@ -346,9 +334,7 @@ def test_loading_in_half_precision(kind, dtype, tmp_path):
         got, expected = got[real], expected[real]
     close(got.float(), expected, 0.1)
     half.save_pretrained(tmp_path / "half")
-    assert json.loads((tmp_path / "half" / "config.json").read_text())["dtype"] == str(dtype).removeprefix(
-        "torch."
-    )
+    assert json.loads((tmp_path / "half" / "config.json").read_text())["dtype"] == str(dtype).removeprefix("torch.")
     assert torch.equal(logits_of(kind.from_pretrained(tmp_path / "half"), RAGGED), logits_of(half, RAGGED))
 
 
@@ -365,9 +351,7 @@ def test_a_text_longer_than_the_positions_is_refused(span_model):
 def test_given_positions_are_used(span_model):
     inputs = row(5, 7)
     counted = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6]])
-    assert torch.equal(
-        logits_of(span_model, {**inputs, "position_ids": counted}), logits_of(span_model, inputs)
-    )
+    assert torch.equal(logits_of(span_model, {**inputs, "position_ids": counted}), logits_of(span_model, inputs))
     assert not torch.equal(
         logits_of(span_model, {**inputs, "position_ids": counted + 1}), logits_of(span_model, inputs)
     )

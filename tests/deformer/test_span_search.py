@@ -45,9 +45,7 @@ def test_top_spans_are_those_of_a_full_search(pair, max_tokens, count):
 def test_the_best_span_is_one_of_the_largest(pair, max_tokens):
     start, end = pair
     scores, firsts, lasts = best_spans(start, end, max_tokens=max_tokens)
-    for row, (score, first, last) in enumerate(
-        zip(scores.tolist(), firsts.tolist(), lasts.tolist(), strict=True)
-    ):
+    for row, (score, first, last) in enumerate(zip(scores.tolist(), firsts.tolist(), lasts.tolist(), strict=True)):
         expected = _brute_force(start[row].tolist(), end[row].tolist(), max_tokens)
         assert score == (expected[0][0] if expected else float("-inf"))
         assert not expected or (score, first, last) in expected

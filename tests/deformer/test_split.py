@@ -123,9 +123,7 @@ def test_packed_equals_apart_in_gradients(split_layer, backend):
         return run_packed(_layers(), *row, split_layer=split_layer, backend=backend)[-1][row.real][None]
 
     def apart(question, passage):
-        ours = [
-            run_lower(_layers()[:split_layer], side, None, backend=backend) for side in (question, passage)
-        ]
+        ours = [run_lower(_layers()[:split_layer], side, None, backend=backend) for side in (question, passage)]
         both, real = join(ours[0], None, ours[1], None)
         assert real is None
         return run_upper(_layers()[split_layer:], both, real, backend=backend)

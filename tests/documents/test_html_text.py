@@ -45,11 +45,7 @@ def test_nested_tables_stay_readable():
     assert extract_html(markup)[0].replace("\n", " ").split() == ["a", "b", "|", "c"]
 
 
-@given(
-    st.lists(
-        st.sampled_from(["<p>", "</p>", "<td>", "<tr", "<![x[", "<!--", "é", " ", ">", "&", "</", "<pre>"])
-    )
-)
+@given(st.lists(st.sampled_from(["<p>", "</p>", "<td>", "<tr", "<![x[", "<!--", "é", " ", ">", "&", "</", "<pre>"])))
 def test_broken_html_never_fails(parts):
     text, _ = extract_html("".join(parts))
     assert text == text.strip()

@@ -216,9 +216,7 @@ def test_sentence_around_holds_the_span(text, data, max_chars):
 
 
 def test_sentence_around_errors():
-    with pytest.raises(
-        UsageError, match="expected a span within the 3 characters of the text, but got 2 to 9; pass"
-    ):
+    with pytest.raises(UsageError, match="expected a span within the 3 characters of the text, but got 2 to 9; pass"):
         sentence_around("abc", 2, 9)
     with pytest.raises(UsageError, match="expected max_chars of at least 1, but got 0; pass"):
         sentence_around("abc", 1, 2, max_chars=0)

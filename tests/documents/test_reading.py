@@ -54,9 +54,7 @@ def test_big_endian_utf16_with_mark(tmp_path):
 
 
 def test_digest_depends_on_title_and_text(tmp_path):
-    (tmp_path / "a.jsonl").write_text(
-        '{"title":"ab","text":"c"}\n{"title":"a","text":"bc"}\n{"title":"x","text":"c"}'
-    )
+    (tmp_path / "a.jsonl").write_text('{"title":"ab","text":"c"}\n{"title":"a","text":"bc"}\n{"title":"x","text":"c"}')
     documents, _ = read(tmp_path)
     assert len({document.sha256 for document in documents}) == 3
 
@@ -90,9 +88,7 @@ def test_scan_is_sorted_recursive_and_skips_hidden(tmp_path):
     assert sources[0].size == 1 and sources[0].mtime_ns == (tmp_path / "a.htm").stat().st_mtime_ns
     [(name, error)] = skipped
     assert name == "photo.png" and isinstance(error, UnsupportedSuffix)
-    assert str(error).startswith(
-        "expected a .txt, .md, .html or .jsonl file, but photo.png has the suffix '.png'"
-    )
+    assert str(error).startswith("expected a .txt, .md, .html or .jsonl file, but photo.png has the suffix '.png'")
     assert scan(tmp_path) == sources
 
 
@@ -106,9 +102,7 @@ def test_one_file_is_read_on_its_own(tmp_path, suffix):
 
 
 def test_missing_path(tmp_path):
-    with pytest.raises(
-        DocumentError, match="expected a folder or a file, but .*nowhere does not exist; check"
-    ):
+    with pytest.raises(DocumentError, match="expected a folder or a file, but .*nowhere does not exist; check"):
         read_documents(tmp_path / "nowhere", print)
 
 
@@ -128,9 +122,7 @@ def test_neither_file_nor_folder(tmp_path):
 
 
 def test_folder_without_anything_to_read(tmp_path):
-    with pytest.raises(
-        DocumentError, match=r"expected a folder with .*jsonl files, but .* holds none; name another"
-    ):
+    with pytest.raises(DocumentError, match=r"expected a folder with .*jsonl files, but .* holds none; name another"):
         scan(tmp_path)
     (tmp_path / "a.png").write_text("x")
     with pytest.raises(DocumentError, match=r"holds none \(1 other files or folders skipped\)"):

@@ -62,7 +62,5 @@ def test_impossible_calls(values, options, pattern):
 
 
 def test_unequal_lengths():
-    with pytest.raises(
-        UsageError, match="expected scores of the same questions, got 2 and 1; pass one score a"
-    ):
+    with pytest.raises(UsageError, match="expected scores of the same questions, got 2 and 1; pass one score a"):
         paired_bootstrap([1.0, 0.0], [1.0])

@@ -122,24 +122,16 @@ def test_best_threshold_is_best_of_all(rows):
 
 
 def test_impossible_scoring():
-    with pytest.raises(
-        UsageError, match="expected each question id once, got 'a' twice; remove one of the two"
-    ):
+    with pytest.raises(UsageError, match="expected each question id once, got 'a' twice; remove one of the two"):
         squad_scores({}, [EXAMPLES[0], EXAMPLES[0]])
-    with pytest.raises(
-        UsageError, match="expected at least one example to score, got none; check the titles"
-    ):
+    with pytest.raises(UsageError, match="expected at least one example to score, got none; check the titles"):
         squad_scores({}, [])
-    with pytest.raises(
-        UsageError, match="a no-answer value for every predicted question, got none for 'a'; pass"
-    ):
+    with pytest.raises(UsageError, match="a no-answer value for every predicted question, got none for 'a'; pass"):
         squad_scores({"a": "x"}, EXAMPLES, no_answer_probability={})
 
 
 def test_impossible_thresholds():
-    pattern = (
-        "expected a prediction and a finite null-score difference for every question, got none for 'a'; pass"
-    )
+    pattern = "expected a prediction and a finite null-score difference for every question, got none for 'a'; pass"
     for differences, predictions in [({}, {"a": "x"}), ({"a": 1.0}, {}), ({"a": math.inf}, {"a": "x"})]:
         with pytest.raises(UsageError, match=pattern):
             best_threshold(differences, predictions, EXAMPLES[:1])

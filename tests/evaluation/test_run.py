@@ -75,9 +75,7 @@ def test_a_stopped_evaluation_goes_on(reader, examples, tmp_path, monkeypatch) -
 def test_another_models_file_is_refused(reader, examples, tmp_path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text('{"id": "a0", "text": "x", "margin": 1.0}\n')
-    with pytest.raises(
-        UsageError, match="expected predictions of the same model and questions in .*, got others"
-    ):
+    with pytest.raises(UsageError, match="expected predictions of the same model and questions in .*, got others"):
         evaluate_spans(reader, examples, predictions=path)
     path.unlink()
     evaluate_spans(reader, examples[:2], predictions=path)
@@ -132,16 +130,12 @@ def test_predictions_files(tmp_path) -> None:
     path.write_text('{"id": "a", "text": "", "margin": null}\n{"id": "b", "te')
     assert read_predictions(path) == {"a": Prediction("", -math.inf)}
     path.write_text('{"id": "a"}\n')
-    with pytest.raises(
-        UsageError, match="expected `id`, `text` and `margin` in line 1 of .*; pass a file that"
-    ):
+    with pytest.raises(UsageError, match="expected `id`, `text` and `margin` in line 1 of .*; pass a file that"):
         read_predictions(path)
 
 
 def test_a_checkpoint_without_a_span_head_is_refused(tiny_bert) -> None:
-    with pytest.raises(
-        ConversionError, match="expected a checkpoint with a trained span head, got .* without one"
-    ):
+    with pytest.raises(ConversionError, match="expected a checkpoint with a trained span head, got .* without one"):
         load_span_model(tiny_bert)
 
 

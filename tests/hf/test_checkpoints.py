@@ -35,9 +35,7 @@ def test_the_default_checkpoint_needs_no_network():
 
 def test_changed_weights_of_the_default_checkpoint_are_refused(tmp_path, monkeypatch):
     _package(tmp_path, monkeypatch)
-    text = (
-        f"expected the weights of {DEFAULT_CHECKPOINT} with sha256 53aa51172d14…, got [0-9a-f]{{12}}… in .*"
-    )
+    text = f"expected the weights of {DEFAULT_CHECKPOINT} with sha256 53aa51172d14…, got [0-9a-f]{{12}}… in .*"
     with pytest.raises(ConversionError, match=text):
         checkpoint_folder(DEFAULT_CHECKPOINT)
 

@@ -88,9 +88,7 @@ def test_a_misfit_is_named(source, target, text):
 def test_the_inverse_of_renaming_gives_the_source_back(numbers):
     rules = [Rename("a.{n}.x", "b.y.{n}"), Rename("head", "top")]
     source = {f"a.{n}.x": torch.tensor(float(n)) for n in numbers} | {"head": torch.tensor(-1.0)}
-    there, _ = apply_rules(
-        source, {f"b.y.{n}": torch.zeros(()) for n in numbers} | {"top": torch.zeros(())}, rules
-    )
+    there, _ = apply_rules(source, {f"b.y.{n}": torch.zeros(()) for n in numbers} | {"top": torch.zeros(())}, rules)
     back, report = apply_rules(there, source, [rule.inverse() for rule in rules])
     assert {name: float(t) for name, t in back.items()} == {name: float(t) for name, t in source.items()}
     assert not report.new and not report.dropped
@@ -118,9 +116,7 @@ def test_a_truncated_file_is_an_error(name, tmp_path):
     whole = path.read_bytes()
     for size in (0, 5, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
-        with pytest.raises(
-            ConversionError, match=f"expected weights in .*{name}, got a file that cannot be read"
-        ):
+        with pytest.raises(ConversionError, match=f"expected weights in .*{name}, got a file that cannot be read"):
             load_tensors(tmp_path)
 
 

@@ -101,9 +101,7 @@ def test_errors_say_what_to_do():
     states = [torch.zeros(1, 2, 3)]
     with pytest.raises(UsageError, match="`temperature` must be above 0, got 0.0; 2 is the paper's"):
         soft_cross_entropy(states[0][0], states[0][0], temperature=0.0)
-    with pytest.raises(
-        UsageError, match="states of as many layers, got 1 and 2; pass the layers above the split"
-    ):
+    with pytest.raises(UsageError, match="states of as many layers, got 1 and 2; pass the layers above the split"):
         layerwise_similarity(states, states * 2)
     with pytest.raises(UsageError, match="`distance` must be 'mse' or 'euclidean', got 'cosine'; choose one"):
         layerwise_similarity(states, states, distance="cosine")

@@ -62,9 +62,7 @@ def test_half_precision_logits_are_summed_in_float32():
 
 def test_classification_loss_is_cross_entropy_and_with_one_label_squared_error():
     logits, labels = _logits(5, 3), torch.tensor([0, 2, 1, 1, 0])
-    torch.testing.assert_close(
-        classification_loss(logits, labels), cross_entropy(logits, labels, reduction="sum")
-    )
+    torch.testing.assert_close(classification_loss(logits, labels), cross_entropy(logits, labels, reduction="sum"))
     scores, targets = _logits(5, 1), torch.tensor([0.5, -1.0, 2.0, 0.0, 3.0], dtype=torch.float64)
     expected = mse_loss(scores[:, 0], targets, reduction="sum")
     torch.testing.assert_close(classification_loss(scores, targets), expected)

@@ -121,9 +121,7 @@ def test_old_names_of_the_norms(tmp_path):
     source = save_source(BertForQuestionAnswering, tmp_path)
     path = tmp_path / "model.safetensors"
     old = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
-            "LayerNorm.bias", "LayerNorm.beta"
-        ): tensor
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
         for name, tensor in load_file(path).items()
     }
     assert sum(name.endswith("gamma") for name in old) == 11

@@ -70,9 +70,7 @@ def test_a_mistake_is_one_sentence(text: str, message: str, tmp_path: Path) -> N
 
 
 def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(
-        RecipeError, match="expected a recipe at .*, got a file that cannot be read .*; check the path"
-    ):
+    with pytest.raises(RecipeError, match="expected a recipe at .*, got a file that cannot be read .*; check the path"):
         load_recipe(tmp_path / "none.yaml")
 
 
@@ -82,13 +80,9 @@ def test_settings_replace_single_keys(tmp_path: Path) -> None:
     recipe = load_recipe(path, settings={"optimiser.epochs": "3", "model.split_layer": "4", "name": "y"})
     assert (recipe.optimiser.epochs, recipe.model.split_layer, recipe.name) == (3.0, 4, "y")
     assert recipe.model.checkpoint == "some/model"
-    with pytest.raises(
-        RecipeError, match="expected a section at 'name' of the setting 'name.first', got a value"
-    ):
+    with pytest.raises(RecipeError, match="expected a section at 'name' of the setting 'name.first', got a value"):
         load_recipe(path, settings={"name.first": "1"})
-    with pytest.raises(
-        RecipeError, match="expected YAML as the value of the setting 'name', got '\\['; quote it"
-    ):
+    with pytest.raises(RecipeError, match="expected YAML as the value of the setting 'name', got '\\['; quote it"):
         load_recipe(path, settings={"name": "["})
     with pytest.raises(RecipeError, match="got 'optimiser.epoch'; did you mean 'epochs'?"):
         load_recipe(path, settings={"optimiser.epoch": "1"})

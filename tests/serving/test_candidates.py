@@ -95,16 +95,12 @@ def test_a_reader_asks_with_vectors(dense_store, tiny_reader_folder, embedder, t
         result = reader.ask(dense_store, "where was the boat?", candidates=3, retrieval=retrieval)
         assert result.candidates == 3
         for answer in result.answers:
-            assert answer.answer == (
-                texts[answer.document][answer.start : answer.end] if answer.document else ""
-            )
+            assert answer.answer == (texts[answer.document][answer.start : answer.end] if answer.document else "")
 
 
 def test_a_store_without_vectors_is_refused_by_name(tiny_store, embedder) -> None:
     with Store.open(tiny_store, expect=None) as store, pytest.raises(UsageError, match="has no vectors"):
-        find_candidates(
-            store, "boat", limit=2, retrieval="dense", embed=lambda asked: embedder.embed([asked])[0]
-        )
+        find_candidates(store, "boat", limit=2, retrieval="dense", embed=lambda asked: embedder.embed([asked])[0])
 
 
 def test_at_least_one_row_is_asked_for(tiny_store) -> None:

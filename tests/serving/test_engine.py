@@ -96,19 +96,17 @@ def test_the_fingerprint_follows_the_lower_layers_only(reader, tiny_reader_folde
     assert reader.engine.fingerprint("fp32").codec == "fp32"
 
 
-def test_a_joint_reader_of_transformers_is_taken_with_its_head(tiny_bert, tmp_path) -> None:
-    from transformers import BertForQuestionAnswering
-
-    BertForQuestionAnswering.from_pretrained(tiny_bert).save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path)
-    assert Engine.from_pretrained(tmp_path).config.split_layer == 0
-
-
-def test_a_checkpoint_without_a_head_is_refused(tiny_bert) -> None:
-    with pytest.raises(
-        ConversionError, match="expected a checkpoint with a trained span head, got .* without one"
-    ):
+def test_a_joint_reader_of_transformers_is_refused(tiny_bert) -> None:
+    with pytest.raises(ConversionError, match="expected a DeFormer, got .* model type 'bert' .*; convert it with"):
         Engine.from_pretrained(tiny_bert)
+
+
+def test_a_deformer_without_a_head_is_refused(tiny_bert, tmp_path) -> None:
+    encoder, _ = convert_checkpoint(tiny_bert, split_layer=2, task="encoder")
+    encoder.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path)
+    with pytest.raises(ConversionError, match="expected a checkpoint with a trained span head, got .* without one"):
+        Engine.from_pretrained(tmp_path)
 
 
 def test_what_an_engine_cannot_be_is_refused(tiny_bert, tiny_reader_folder) -> None:
@@ -116,9 +114,7 @@ def test_what_an_engine_cannot_be_is_refused(tiny_bert, tiny_reader_folder) -> N
         Engine.from_pretrained(tiny_reader_folder, precision="float64")
     with pytest.raises(UsageError, match="precision int8 runs on the CPU only, got device 'cuda'"):
         Engine.from_pretrained(tiny_reader_folder, precision="int8", device="cuda")
-    model, _ = convert_checkpoint(
-        tiny_bert, split_layer=0, task="question-answering", passage_positions="continue"
-    )
+    model, _ = convert_checkpoint(tiny_bert, split_layer=0, task="question-answering", passage_positions="continue")
     with pytest.raises(UsageError, match="passages restart at position 0, got passage_positions 'continue'"):
         Engine(model, AutoTokenizer.from_pretrained(tiny_bert))
 
@@ -131,7 +127,5 @@ def test_an_empty_question_is_refused(reader, question) -> None:
 
 def test_a_question_longer_than_its_room_is_refused(reader) -> None:
     assert reader.engine.encode_question("why " * 64).shape[1] == 66
-    with pytest.raises(
-        UsageError, match="a question must have at most 64 tokens, got 65; ask it in fewer words"
-    ):
+    with pytest.raises(UsageError, match="a question must have at most 64 tokens, got 65; ask it in fewer words"):
         reader.engine.encode_question("why " * 65)

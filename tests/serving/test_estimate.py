@@ -46,21 +46,13 @@ def compare(tmp_path: Path, engine: Engine, folder: Path, codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", ["int8", "fp32"])
-def test_an_estimate_of_the_example_library_is_within_five_percent(
-    tmp_path, engine, repository_root, codec
-) -> None:
+def test_an_estimate_of_the_example_library_is_within_five_percent(tmp_path, engine, repository_root, codec) -> None:
     compare(tmp_path, engine, repository_root / "examples" / "library", codec)
 
 
 def test_an_estimate_of_many_small_documents_is_within_five_percent(tmp_path, engine, monkeypatch) -> None:
     monkeypatch.setattr(indexing, "_PIECE_CHARACTERS", 5000)
-    words = (
-        (Path(__file__).parents[1] / "conftest.py")
-        .read_text()
-        .split('_WORDS = """')[1]
-        .split('"""')[0]
-        .split()
-    )
+    words = (Path(__file__).parents[1] / "conftest.py").read_text().split('_WORDS = """')[1].split('"""')[0].split()
     choice = random.Random(0)
     folder = tmp_path / "library"
     folder.mkdir()

@@ -47,9 +47,7 @@ def folder(tmp_path) -> Path:
     for number in range(6):
         (root / f"note{number}.txt").write_text(sentences(number, 12))
     (root / "more" / "page.md").write_text("# The river\n\nThe boat went down the river.\n")
-    (root / "more" / "rows.jsonl").write_text(
-        '{"id": "a", "text": "One bird."}\n{"id": "b", "text": "Two birds."}\n'
-    )
+    (root / "more" / "rows.jsonl").write_text('{"id": "a", "text": "One bird."}\n{"id": "b", "text": "Two birds."}\n')
     return root
 
 
@@ -157,9 +155,7 @@ def test_a_large_document_is_written_piece_by_piece(tmp_path, engine, monkeypatc
     assert len(rows(tmp_path / "s")) < len(stored)
 
 
-def test_a_large_document_that_fails_leaves_the_store_as_it_was(
-    tmp_path, engine, folder, monkeypatch
-) -> None:
+def test_a_large_document_that_fails_leaves_the_store_as_it_was(tmp_path, engine, folder, monkeypatch) -> None:
     index_folder(folder, tmp_path / "s", engine)
     before = rows(tmp_path / "s")
     monkeypatch.setattr(indexing, "_PIECE_CHARACTERS", 2000)
@@ -181,9 +177,7 @@ def test_a_large_document_that_fails_leaves_the_store_as_it_was(
     assert index_folder(folder, tmp_path / "s", engine).documents_read == 1
 
 
-@pytest.mark.parametrize(
-    "text", ["x" * 5000, "word " * 1000, "一" * 3000 + "。" + "二" * 3000, "a\n\nb" * 1500, ""]
-)
+@pytest.mark.parametrize("text", ["x" * 5000, "word " * 1000, "一" * 3000 + "。" + "二" * 3000, "a\n\nb" * 1500, ""])
 def test_pieces_join_to_the_text(text, monkeypatch) -> None:
     monkeypatch.setattr(indexing, "_PIECE_CHARACTERS", 1000)
     pieces = list(pieces_of(Document("d", "", text, "0")))
@@ -200,9 +194,7 @@ def test_a_file_that_cannot_be_read_keeps_what_was_read_of_it(tmp_path, engine, 
     (folder / "more" / "rows.jsonl").write_text('{"id": "a", "text": "One bird."}\nno json\n')
     (folder / "picture.png").write_bytes(b"\x89PNG")
     told: list[str] = []
-    report = index_folder(
-        folder, tmp_path / "s", engine, on_problem=lambda name, error: told.append(str(error))
-    )
+    report = index_folder(folder, tmp_path / "s", engine, on_problem=lambda name, error: told.append(str(error)))
     assert report.documents_removed == 0 and report.documents_read == 0
     assert [skipped.name for skipped in report.skipped] == ["picture.png", "more/rows.jsonl", "note0.txt"]
     assert [skipped.reason for skipped in report.skipped] == told
@@ -420,9 +412,7 @@ def test_a_run_killed_fifty_times_loses_nothing_reported(tmp_path, checkpoint) -
     killed_at_random_moments(tmp_path, checkpoint, 50, seed=2)
 
 
-def test_a_run_killed_before_its_first_commit_verifies_as_empty(
-    tmp_path, engine, folder, monkeypatch
-) -> None:
+def test_a_run_killed_before_its_first_commit_verifies_as_empty(tmp_path, engine, folder, monkeypatch) -> None:
     def fail(passages):
         raise KeyboardInterrupt
 

@@ -54,9 +54,7 @@ def document() -> Callable[..., StoredDocument]:
 
 @pytest.fixture
 def fingerprint() -> Fingerprint:
-    return Fingerprint(
-        weights="a" * 64, tokenizer="b" * 64, split_layer=4, layout="joint", width=WIDTH, codec="int8"
-    )
+    return Fingerprint(weights="a" * 64, tokenizer="b" * 64, split_layer=4, layout="joint", width=WIDTH, codec="int8")
 
 
 @pytest.fixture

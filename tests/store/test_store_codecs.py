@@ -112,13 +112,9 @@ def test_states_have_to_be_a_matrix_of_floats(states: torch.Tensor) -> None:
 def test_what_a_codec_cannot_hold_is_refused() -> None:
     with pytest.raises(UsageError, match="token 1 is all zeros"):
         get_codec("int8").encode(torch.tensor([[1.0], [0.0]]))
-    with pytest.raises(
-        UsageError, match="the int8 codec holds values up to 8319008, but the states reach 1e"
-    ):
+    with pytest.raises(UsageError, match="the int8 codec holds values up to 8319008, but the states reach 1e"):
         get_codec("int8").encode(torch.tensor([[1e7]]))
-    with pytest.raises(
-        UsageError, match="the fp16 codec holds values up to 65504, but the states reach 70000"
-    ):
+    with pytest.raises(UsageError, match="the fp16 codec holds values up to 65504, but the states reach 70000"):
         get_codec("fp16").encode(torch.tensor([[70_000.0]]))
     with pytest.raises(UsageError, match="a codec is one of fp32, fp16, int8, but got 'int4'"):
         get_codec("int4")
@@ -126,9 +122,7 @@ def test_what_a_codec_cannot_hold_is_refused() -> None:
 
 def test_wrong_sizes_are_refused() -> None:
     codec = get_codec("int8")
-    with pytest.raises(
-        StoreDamagedError, match="2 tokens of width 4 take 12 bytes in int8, but buffer 0 has 11"
-    ):
+    with pytest.raises(StoreDamagedError, match="2 tokens of width 4 take 12 bytes in int8, but buffer 0 has 11"):
         codec.decode([b"x" * 11], [2], 4)
     with pytest.raises(UsageError, match="1 buffers and 2 lengths"):
         codec.decode_padded([b"x" * 6], [1, 1], 4)

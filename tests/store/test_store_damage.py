@@ -13,9 +13,7 @@ from narrows.store import Store, verify
 @pytest.fixture
 def filled(store, document) -> Store:
     with store.writer() as writer:
-        writer.put(
-            [document("first", ["harbour one", "harbour two"], tokens=50), document("early", ["harbour"])]
-        )
+        writer.put([document("first", ["harbour one", "harbour two"], tokens=50), document("early", ["harbour"])])
         writer.put([document("second", ["harbour three", "harbour four"], tokens=50)])
     return store
 
@@ -80,9 +78,7 @@ def test_a_truncated_file_loses_only_its_own_rows(filled, document, data_files, 
         f"2 passages in the file passages.lance/data/{file.name} cannot be read"
     ]
     with Store.open(filled.path, expect=None) as store:
-        with pytest.raises(
-            StoreDamagedError, match="reading the store .* failed .*run `narrows store verify`"
-        ):
+        with pytest.raises(StoreDamagedError, match="reading the store .* failed .*run `narrows store verify`"):
             store.documents()
         with store.writer() as writer:
             writer.repair(report)

@@ -24,9 +24,7 @@ def test_estimates_are_within_five_percent(
         with store.writer() as writer:
             for start in range(0, count, 50):
                 texts = [text[n * size : (n + 1) * size] for n in range(start, min(start + 50, count))]
-                one = document(
-                    f"d{start}", texts, codec=codec, width=width, vector_width=vector_width, tokens=tokens
-                )
+                one = document(f"d{start}", texts, codec=codec, width=width, vector_width=vector_width, tokens=tokens)
                 writer.put([one])
             writer.finish()
         info = store.info()

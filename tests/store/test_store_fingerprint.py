@@ -30,9 +30,7 @@ def test_differences_in_words(fingerprint: Fingerprint) -> None:
 
 def test_a_dictionary_that_is_no_fingerprint(fingerprint: Fingerprint) -> None:
     fields = fingerprint.as_dict()
-    with pytest.raises(
-        StoreMismatchError, match="a fingerprint has the fields weights, .* but this one has none"
-    ):
+    with pytest.raises(StoreMismatchError, match="a fingerprint has the fields weights, .* but this one has none"):
         Fingerprint.from_dict({})
     with pytest.raises(StoreMismatchError, match="field split_layer has to be of type int, but it is '4'"):
         Fingerprint.from_dict({**fields, "split_layer": "4"})

@@ -151,13 +151,9 @@ def test_documents_that_cannot_be_kept(store, document) -> None:
             writer.put([one, one])
         with pytest.raises(UsageError, match="'a' has 0 passages"):
             writer.put([dataclasses.replace(one, passages=[])])
-        with pytest.raises(
-            UsageError, match="passage 0 of document 'a' has to have the id 'a:0', but it is 'a:9'"
-        ):
+        with pytest.raises(UsageError, match="passage 0 of document 'a' has to have the id 'a:0', but it is 'a:9'"):
             broken(passage_id="a:9")
-        with pytest.raises(
-            UsageError, match="int32 array .* but passage 'a:0' has an array of int64 of shape"
-        ):
+        with pytest.raises(UsageError, match="int32 array .* but passage 'a:0' has an array of int64 of shape"):
             broken(token_ids=np.arange(3))
         with pytest.raises(UsageError, match="have to take 54 bytes for 3 tokens, but take 5"):
             broken(token_ids=np.arange(3, dtype=np.int32), states=b"12345")
@@ -239,9 +235,7 @@ def test_a_newer_format_is_refused(store) -> None:
     content = json.loads(manifest.read_text())
     content["format_version"] = 99
     manifest.write_text(json.dumps(content))
-    with pytest.raises(
-        StoreMismatchError, match="has format version 99, but this narrows reads up to 1; upgrade"
-    ):
+    with pytest.raises(StoreMismatchError, match="has format version 99, but this narrows reads up to 1; upgrade"):
         Store.open(store.path, expect=None)
 
 
@@ -253,9 +247,7 @@ def test_a_folder_without_permission(store) -> None:
         os.seteuid(65534)
     try:
         for act in (lambda path: Store.open(path, expect=None), verify, delete):
-            with pytest.raises(
-                StoreError, match=r"cannot be read \(Permission denied\); check its permissions"
-            ):
+            with pytest.raises(StoreError, match=r"cannot be read \(Permission denied\); check its permissions"):
                 act(store.path)
         with pytest.raises(StoreError, match="cannot be written to .Permission denied"), store.writer():
             pass

@@ -69,13 +69,9 @@ def test_an_empty_query_is_refused(searchable, query) -> None:
 
 def test_new_and_replaced_rows_are_found_beside_the_index(searchable, document) -> None:
     with searchable.writer() as writer:
-        writer.put(
-            [document("lake", ["An aardvark."], sha256="2" * 64), document("new", ["Another harbour."])]
-        )
+        writer.put([document("lake", ["An aardvark."], sha256="2" * 64), document("new", ["Another harbour."])])
         writer.remove(["run"])
-    documents = searchable.load(
-        [hit.row_id for hit in searchable.search("harbour aardvark running", 9)]
-    ).documents
+    documents = searchable.load([hit.row_id for hit in searchable.search("harbour aardvark running", 9)]).documents
     assert sorted(documents) == ["lake", "new"]
 
 

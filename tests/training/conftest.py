@@ -22,9 +22,7 @@ _PLACES = (
 def _paragraph(number: int) -> dict:
     place = _PLACES[number % len(_PLACES)]
     start = "the king " * (number % 4)
-    context = (
-        f"{start}in the year {number} a child found the {place} beside the water and built a boat there."
-    )
+    context = f"{start}in the year {number} a child found the {place} beside the water and built a boat there."
     answer = {"text": place, "answer_start": context.index(place)}
     asked = {"id": f"q{number}", "question": f"what was found in the year {number}?", "answers": [answer]}
     unknown = {

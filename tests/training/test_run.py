@@ -49,9 +49,7 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("what", ["all", "lora"])
-def test_a_run_stopped_twice_equals_the_straight_one(
-    what, make_recipe, squad_folder, tmp_path, stop_at
-) -> None:
+def test_a_run_stopped_twice_equals_the_straight_one(what, make_recipe, squad_folder, tmp_path, stop_at) -> None:
     recipe = make_recipe(tune={"what": what, "lora_rank": 2}, optimiser={"accumulation": 2, "epochs": 3})
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     assert train(recipe, data=squad_folder, output=straight, quiet=True) == straight / "model"
@@ -107,9 +105,7 @@ def test_the_saved_model_is_the_best_by_tune(make_recipe, squad_folder, tmp_path
 
 def test_what_a_run_leaves(make_recipe, squad_folder, tmp_path, monkeypatch, capsys) -> None:
     recipe = make_recipe(description="A reader for a test.", licence="cc-by-sa-4.0")
-    model_folder = train(
-        recipe, data=squad_folder, output=tmp_path, quiet=True, command="narrows train tiny.yaml"
-    )
+    model_folder = train(recipe, data=squad_folder, output=tmp_path, quiet=True, command="narrows train tiny.yaml")
     assert capsys.readouterr().out == ""
     entries = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert {"step", "of", "time"} <= entries[0].keys()
@@ -158,9 +154,7 @@ def test_an_output_without_permission_is_refused(make_recipe, squad_folder, tmp_
         train(make_recipe(), data=squad_folder, output=tmp_path, quiet=True)
 
 
-def test_a_checkpoint_is_looked_for_among_the_runs_first(
-    make_recipe, squad_folder, tmp_path, tiny_bert
-) -> None:
+def test_a_checkpoint_is_looked_for_among_the_runs_first(make_recipe, squad_folder, tmp_path, tiny_bert) -> None:
     runs = tmp_path / "runs"
     shutil.copytree(tiny_bert, runs / "first" / "model")
     recipe = make_recipe(model={"checkpoint": "first/model"}, optimiser={"epochs": 0.2})

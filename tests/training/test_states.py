@@ -116,7 +116,5 @@ def test_a_disk_without_room_is_refused(parts, tmp_path, monkeypatch) -> None:
     model, rows = parts
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(states_module.shutil, "disk_usage", lambda _: usage(10))
-    with pytest.raises(
-        UsageError, match=r"expected .* GB of free disk for the states in .*, got 0.00 GB; free some"
-    ):
+    with pytest.raises(UsageError, match=r"expected .* GB of free disk for the states in .*, got 0.00 GB; free some"):
         store_states(model, rows.sides(), folder=tmp_path, batch_tokens=200, quiet=True)

@@ -195,3 +195,17 @@ def test_rows_are_labelled_where_the_answer_is(rows) -> None:
             assert found == example.answers[0].text
         else:
             assert (row.start, row.end) == ((0, 0) if example.impossible or example.answers else (-1, -1))
+
+
+def test_distilling_without_a_teacher_is_refused(tiny_bert):
+    model, _ = build_model(str(tiny_bert), split_layer=1)
+    objective = SpanObjective(LossSection(kd=1.0), split_layer=1, teacher=None)
+    batch = {
+        "input_ids": torch.tensor([[2, 5, 3, 6, 3]]),
+        "attention_mask": torch.ones(1, 5, dtype=torch.long),
+        "token_type_ids": torch.tensor([[0, 0, 0, 1, 1]]),
+        "start_positions": torch.tensor([3]),
+        "end_positions": torch.tensor([3]),
+    }
+    with pytest.raises(UsageError, match="expected a teacher for kd 1.0 and lrs 0.0, got none; pass one"):
+        objective(model, batch, objective.counts([batch]))

@@ -17,31 +17,25 @@ def command(
     family: Annotated[str, typer.Argument(help="What to measure: deformer.")],
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick", help="End within 50 seconds: smaller sizes, the rest from the last full run."
-        ),
+        typer.Option("--quick", help="End within 50 seconds: smaller sizes, the rest from the last full run."),
     ] = False,
     rows: Annotated[
         str, typer.Option("--rows", help="Rows to measure, by name, with commas and `*`.", show_default="all")
     ] = "",
-    models: Annotated[
-        str, typer.Option("--models", help="Other checkpoints to score: NAME=FOLDER, with commas.")
-    ] = "",
+    models: Annotated[str, typer.Option("--models", help="Other checkpoints to score: NAME=FOLDER, with commas.")] = "",
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder of data sets (squad/).", envvar="NARROWS_DATA")
     ] = None,
-    examples: Annotated[
-        Path, typer.Option("--examples", help="Folder with library/ and questions.jsonl.")
-    ] = Path("examples"),
+    examples: Annotated[Path, typer.Option("--examples", help="Folder with library/ and questions.jsonl.")] = Path(
+        "examples"
+    ),
     results: Annotated[Path, typer.Option("--results", help="Folder of the results files.")] = Path(
         "benchmarks/results"
     ),
     rounds: Annotated[
         int | None, typer.Option("--rounds", min=1, help="Repeats of each timing.", show_default="by row")
     ] = None,
-    device: Annotated[
-        str, typer.Option("--device", help="Where to compute; cpu is the one there is.")
-    ] = "cpu",
+    device: Annotated[str, typer.Option("--device", help="Where to compute; cpu is the one there is.")] = "cpu",
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -61,9 +55,7 @@ def command(
             f"expected a family to measure, one of {', '.join(FAMILIES)}, got {family!r}; choose one of these"
         )
     if device != "cpu":
-        raise UsageError(
-            f"expected --device cpu for {family}, got {device!r}; its bars are for a CPU, leave it out"
-        )
+        raise UsageError(f"expected --device cpu for {family}, got {device!r}; its bars are for a CPU, leave it out")
     from narrows.bench.rows import Context
     from narrows.bench.runner import run
 
@@ -126,8 +118,6 @@ def _show(lines: "list[Line]") -> None:
             line.peer,
             "" if line.spread is None else " … ".join(number(end) for end in line.spread),
             "" if line.arithmetic is None else number(line.arithmetic),
-            "now"
-            if line.measured
-            else f"{(line.date or 'never')[:10]} {(line.commit or '')[:10]} ({line.note})",
+            "now" if line.measured else f"{(line.date or 'never')[:10]} {(line.commit or '')[:10]} ({line.note})",
         )
     Console(width=None).print(table)

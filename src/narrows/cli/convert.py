@@ -18,9 +18,7 @@ def command(
     out: Annotated[Path, typer.Argument(help="Folder to write the model to.")],
     split_layer: Annotated[
         int,
-        typer.Option(
-            "--split-layer", "-k", help="Layers that read question and passage apart; 0 is the joint model."
-        ),
+        typer.Option("--split-layer", "-k", help="Layers that read question and passage apart; 0 is the joint model."),
     ],
     to: Annotated[Literal["deformer"], typer.Option("--to", help="The family to convert to.")] = "deformer",
     task: Annotated[
@@ -29,9 +27,7 @@ def command(
     ] = None,
     passage_positions: Annotated[
         Literal["restart", "continue"],
-        typer.Option(
-            "--passage-positions", help="Where the passage counts from; continue only with split layer 0."
-        ),
+        typer.Option("--passage-positions", help="Where the passage counts from; continue only with split layer 0."),
     ] = "restart",
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
     json: options.Json = False,
@@ -52,9 +48,7 @@ def command(
 
     logging.disable_progress_bar()
     folder = checkpoint_folder(checkpoint)
-    model, report = convert_checkpoint(
-        folder, split_layer=split_layer, task=task, passage_positions=passage_positions
-    )
+    model, report = convert_checkpoint(folder, split_layer=split_layer, task=task, passage_positions=passage_positions)
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     model.save_pretrained(partial)
@@ -82,13 +76,9 @@ def require_checkpoint(checkpoint: str) -> None:
     is_path = path.is_absolute() or checkpoint.startswith((".", "~")) or len(path.parts) > 2
     if path.is_file() or (is_path and not path.is_dir()):
         kind = "a file" if path.is_file() else "nothing there"
-        raise UsageError(
-            f"expected a checkpoint's folder or a hub id, got {checkpoint!r} ({kind}); check the path"
-        )
+        raise UsageError(f"expected a checkpoint's folder or a hub id, got {checkpoint!r} ({kind}); check the path")
     if path.is_dir() and not (path / "config.json").is_file():
-        raise UsageError(
-            f"expected a checkpoint's folder, got {checkpoint!r} without config.json; check the path"
-        )
+        raise UsageError(f"expected a checkpoint's folder, got {checkpoint!r} without config.json; check the path")
 
 
 def _check_out(out: Path, *, force: bool) -> None:
@@ -100,6 +90,4 @@ def _check_out(out: Path, *, force: bool) -> None:
         )
     parent = next(parent for parent in (out, *out.absolute().parents) if parent.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise UsageError(
-            f"expected a folder to write to, got {out}, which cannot be made; choose another one"
-        )
+        raise UsageError(f"expected a folder to write to, got {out}, which cannot be made; choose another one")

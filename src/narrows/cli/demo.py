@@ -31,13 +31,9 @@ def command(
     ] = None,
     questions: Annotated[
         Path | None,
-        typer.Option(
-            "--questions", help="JSON Lines of questions.", show_default="questions.jsonl beside the library"
-        ),
+        typer.Option("--questions", help="JSON Lines of questions.", show_default="questions.jsonl beside the library"),
     ] = None,
-    store: Annotated[
-        Path | None, typer.Option("--store", help="Keep the store here.", show_default="not kept")
-    ] = None,
+    store: Annotated[Path | None, typer.Option("--store", help="Keep the store here.", show_default="not kept")] = None,
     model: options.OptionalModel = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -115,9 +111,7 @@ def measure(reader: "Reader", store: "Store", question: str) -> dict[str, float]
     return counts | {name: statistics.median(took) for name, took in times.items()}
 
 
-def _joint_reading(
-    reader: "Reader", question: str, passages: Sequence[list[int]]
-) -> Callable[[int], list[Any]]:
+def _joint_reading(reader: "Reader", question: str, passages: Sequence[list[int]]) -> Callable[[int], list[Any]]:
     """Gives a function that reads all passages jointly with the question, in batches of a size."""
     import torch
     from transformers import BertConfig, BertForQuestionAnswering
@@ -167,9 +161,7 @@ def _examples() -> Path:
 def _chosen(file: Path) -> list[dict[str, Any]]:
     """The fixed selection of a file of questions; the first ten when it has none of them."""
     try:
-        found = [
-            jsonlib.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()
-        ]
+        found = [jsonlib.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
         known = [{name: question[name] for name in ("id", "question", "answers")} for question in found]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
@@ -208,9 +200,7 @@ def _show_times(times: dict[str, float]) -> None:
     typer.echo(f"  stored passages, search and loading included   {1000 * ours:8.1f} ms")
     for name, took in joint.items():
         typer.echo(f"  {f'transformers {name}':<45}  {1000 * took:8.1f} ms   {took / ours:.1f}× ours")
-    typer.echo(
-        "  (the joint model has the same sizes, sdpa and random weights: it is there for its time only)"
-    )
+    typer.echo("  (the joint model has the same sizes, sdpa and random weights: it is there for its time only)")
 
 
 def _say(text: str, *, json: bool) -> None:

@@ -20,9 +20,7 @@ __all__ = ["command"]
 
 def command(
     model: Annotated[str, typer.Argument(help="A reader: a folder or a hub id.")],
-    data: Annotated[
-        Path, typer.Argument(help="Questions in the layout of SQuAD v1.1 or v2.0, .json or .json.gz.")
-    ],
+    data: Annotated[Path, typer.Argument(help="Questions in the layout of SQuAD v1.1 or v2.0, .json or .json.gz.")],
     split: Annotated[
         Path | None,
         typer.Option("--split", help="JSON file with lists of titles by part.", show_default=False),
@@ -63,9 +61,7 @@ def command(
 
     require_checkpoint(model)
     if calibrate and not Path(model).is_dir():
-        raise UsageError(
-            f"expected a model's folder to calibrate, got {model!r}; --calibrate writes into its config"
-        )
+        raise UsageError(f"expected a model's folder to calibrate, got {model!r}; --calibrate writes into its config")
     examples = _examples(data, split, part)
 
     from transformers.utils import logging
@@ -101,9 +97,7 @@ def _examples(data: Path, split: Path | None, part: str | None) -> "list[QAExamp
     if split is not None and part is not None:
         parts = read_split(split)
         if part not in parts:
-            raise UsageError(
-                f"expected --part to be one of {', '.join(parts)}, got {part!r}; choose one of them"
-            )
+            raise UsageError(f"expected --part to be one of {', '.join(parts)}, got {part!r}; choose one of them")
         titles = parts[part]
     examples = list(read_squad(data, titles=titles))
     if not examples:
@@ -163,8 +157,7 @@ def _calibrate(
         [predictions[example.id].margin for example in usable], [bool(example.answers) for example in usable]
     )
     probabilities = {
-        example.id: answer_probability(predictions[example.id].margin, scale=scale, bias=bias)
-        for example in examples
+        example.id: answer_probability(predictions[example.id].margin, scale=scale, bias=bias) for example in examples
     }
     texts = {name: prediction.text for name, prediction in predictions.items()}
     threshold = choose_threshold(probabilities, texts, examples).threshold

@@ -20,9 +20,7 @@ Folder = Annotated[
 CodecName = Annotated[
     Literal["fp32", "fp16", "int8"], typer.Option("--codec", help="Number format of the stored states.")
 ]
-Dense = Annotated[
-    bool, typer.Option("--dense", help="Store a vector a passage too, to find them by meaning.")
-]
+Dense = Annotated[bool, typer.Option("--dense", help="Store a vector a passage too, to find them by meaning.")]
 
 
 def command(
@@ -81,14 +79,10 @@ def index_progress(*, quiet: bool) -> Iterator[Callable[["IndexProgress"], None]
         def advance(progress: "IndexProgress") -> None:
             rate = progress.passages / progress.seconds if progress.seconds else 0.0
             left = progress.seconds_left
-            description = (
-                f"{progress.passages:,} passages, {progress.tokens:,} tokens, {rate:,.1f} passages/s"
-            )
+            description = f"{progress.passages:,} passages, {progress.tokens:,} tokens, {rate:,.1f} passages/s"
             if left is not None:
                 description += f", {duration(left)} left"
-            bar.update(
-                task, completed=progress.bytes_done, total=progress.bytes_total, description=description
-            )
+            bar.update(task, completed=progress.bytes_done, total=progress.bytes_total, description=description)
 
         yield advance
         end = bar.tasks[task].total or 1

@@ -66,9 +66,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit()
 
 
-app = typer.Typer(
-    cls=_VerbGroup, add_completion=False, rich_markup_mode=None, subcommand_metavar="COMMAND [OPTIONS]"
-)
+app = typer.Typer(cls=_VerbGroup, add_completion=False, rich_markup_mode=None, subcommand_metavar="COMMAND [OPTIONS]")
 
 
 @app.callback(epilog="`narrows COMMAND --help` shows the options of one command.")

@@ -32,9 +32,7 @@ Device = Annotated[
 Dtype = Annotated[
     Literal["float32", "bfloat16"], typer.Option("--dtype", help="Number format of weights and activations.")
 ]
-BatchTokens = Annotated[
-    int, typer.Option("--batch-tokens", min=1, help="Tokens in one batch, padding included.")
-]
+BatchTokens = Annotated[int, typer.Option("--batch-tokens", min=1, help="Tokens in one batch, padding included.")]
 Json = Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks on stderr.")]
 

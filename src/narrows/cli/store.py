@@ -36,9 +36,7 @@ def info(store: StorePath, json: options.Json = False) -> None:
         f"  written by weights {identity.weights[:12]}, tokenizer {identity.tokenizer[:12]}, split layer "
         f"{identity.split_layer}, width {identity.width}"
     )
-    typer.echo(
-        f"  layout {identity.layout}; format version {found.format_version}, store version {found.version}"
-    )
+    typer.echo(f"  layout {identity.layout}; format version {found.format_version}, store version {found.version}")
     typer.echo(f"  vectors: {f'width {found.vector_width}' if found.vector_width else 'none'}")
 
 
@@ -66,15 +64,9 @@ def estimate(
         skipped = [{"name": name, "reason": reason} for name, reason in found.skipped]
         options.emit_json({**vars(found), "skipped": skipped})
         return
-    typer.echo(
-        f"{count(found.documents, 'document')}, {count(found.passages, 'passage')}, {found.tokens:,} tokens"
-    )
-    typer.echo(
-        f"size of the store: {size(found.bytes)} ({found.codec}), of which {size(found.bytes_text)} text"
-    )
-    typer.echo(
-        f"time to build it: {duration(found.seconds)}, at {found.tokens_per_second:,.0f} tokens a second"
-    )
+    typer.echo(f"{count(found.documents, 'document')}, {count(found.passages, 'passage')}, {found.tokens:,} tokens")
+    typer.echo(f"size of the store: {size(found.bytes)} ({found.codec}), of which {size(found.bytes_text)} text")
+    typer.echo(f"time to build it: {duration(found.seconds)}, at {found.tokens_per_second:,.0f} tokens a second")
 
 
 @app.command()
@@ -98,17 +90,13 @@ def verify(
     if json:
         options.emit_json({**vars(report), "ok": report.ok, "dropped": dropped})
     else:
-        typer.echo(
-            f"{store}: {count(report.documents, 'document')}, {count(report.passages, 'passage')} read"
-        )
+        typer.echo(f"{store}: {count(report.documents, 'document')}, {count(report.passages, 'passage')} read")
         for damage in report.damages:
             typer.echo(f"damaged: {damage.reason}")
         if report.ok:
             typer.echo("everything is as it was written")
         elif repair:
-            typer.echo(
-                f"dropped {count(len(dropped), 'damaged document')}; run `narrows index` to write them anew"
-            )
+            typer.echo(f"dropped {count(len(dropped), 'damaged document')}; run `narrows index` to write them anew")
         else:
             typer.echo("run `narrows store verify --repair` and then `narrows index` to write them anew")
     if not report.ok:
@@ -127,9 +115,7 @@ def delete(
 
     if not yes:
         if json:
-            raise UsageError(
-                "expected --yes beside --json, where no question can be asked; add --yes to delete"
-            )
+            raise UsageError("expected --yes beside --json, where no question can be asked; add --yes to delete")
         typer.confirm(f"Delete the store {store}?", abort=True, err=True)
     delete_store(store)
     if json:

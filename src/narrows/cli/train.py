@@ -28,9 +28,7 @@ def command(
     ] = None,
     runs: Annotated[
         Path,
-        typer.Option(
-            "--runs", envvar="NARROWS_RUNS", help="Folder of runs, where checkpoints are looked for first."
-        ),
+        typer.Option("--runs", envvar="NARROWS_RUNS", help="Folder of runs, where checkpoints are looked for first."),
     ] = Path("runs"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the whole recipe and the size of the run, and stop.")
@@ -85,9 +83,7 @@ def _settings(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise UsageError(
-                f"expected --set a.b=value, got {pair!r}; put an equals sign between key and value"
-            )
+            raise UsageError(f"expected --set a.b=value, got {pair!r}; put an equals sign between key and value")
         settings[key] = value
     return settings
 
@@ -101,15 +97,11 @@ def _show(recipe: Any, plan: Any, *, json: bool) -> None:
     typer.echo(yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True).rstrip())
     typer.echo(f"# {plan.rows:,} rows of {plan.tokens:,} tokens an epoch, {plan.steps:,} steps in all")
     if plan.truncated_questions:
-        typer.echo(
-            f"# {plan.truncated_questions:,} questions are cut to {recipe.data.max_question_tokens} tokens"
-        )
+        typer.echo(f"# {plan.truncated_questions:,} questions are cut to {recipe.data.max_question_tokens} tokens")
 
 
 def _command_line(recipe: Path, settings: list[str]) -> str:
-    return shlex.join(
-        ["narrows", "train", recipe.name, *(part for pair in settings for part in ("--set", pair))]
-    )
+    return shlex.join(["narrows", "train", recipe.name, *(part for pair in settings for part in ("--set", pair))])
 
 
 def _summary(folder: Path) -> dict[str, Any]:

@@ -47,9 +47,7 @@ def attend(
         [[[[2.0, 0.0]]]]
     """
     if backend not in _BACKENDS:
-        raise UsageError(
-            f"`backend` must be one of {', '.join(_BACKENDS)}, got {backend!r}; choose one of them"
-        )
+        raise UsageError(f"`backend` must be one of {', '.join(_BACKENDS)}, got {backend!r}; choose one of them")
     return _BACKENDS[backend](query, key, value, mask, dropout)
 
 

@@ -70,8 +70,7 @@ def _contexts_by_title(examples: Sequence[QAExample]) -> dict[str, list[_Context
     for example in examples:
         by_title[example.title].setdefault(example.context)
     return {
-        title: [_Context(text, text.casefold(), _words(text)) for text in texts]
-        for title, texts in by_title.items()
+        title: [_Context(text, text.casefold(), _words(text)) for text in texts] for title, texts in by_title.items()
     }
 
 

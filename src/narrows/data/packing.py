@@ -39,9 +39,7 @@ def passage_start(question_ids: Sequence[int]) -> int:
     return len(question_ids) + 2
 
 
-def token_budget_batches(
-    lengths: Sequence[int], *, batch_tokens: int, max_items: int | None = None
-) -> list[list[int]]:
+def token_budget_batches(lengths: Sequence[int], *, batch_tokens: int, max_items: int | None = None) -> list[list[int]]:
     """Groups items of like length so that a padded batch stays within a budget.
 
     Args:
@@ -134,15 +132,11 @@ def shuffled_batches(
     return batches
 
 
-def _cut_sorted(
-    pool: list[int], lengths: Sequence[int], batch_tokens: int, max_items: int | None
-) -> list[list[int]]:
+def _cut_sorted(pool: list[int], lengths: Sequence[int], batch_tokens: int, max_items: int | None) -> list[list[int]]:
     return _cut(sorted(pool, key=lambda index: -lengths[index]), lengths, batch_tokens, max_items)
 
 
-def _cut(
-    order: Sequence[int], lengths: Sequence[int], batch_tokens: int, max_items: int | None
-) -> list[list[int]]:
+def _cut(order: Sequence[int], lengths: Sequence[int], batch_tokens: int, max_items: int | None) -> list[list[int]]:
     batches: list[list[int]] = []
     limit = 0
     for index in order:

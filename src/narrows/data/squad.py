@@ -129,9 +129,7 @@ def read_reqa_pairs(path: str | PathLike[str]) -> Iterator[QAExample]:
     path = Path(path)
     document = _load_json(path)
     where = f"{path}: the file"
-    ids, questions, sentences = (
-        _field(document, key, list, where) for key in ("question_ids", "questions", "answers")
-    )
+    ids, questions, sentences = (_field(document, key, list, where) for key in ("question_ids", "questions", "answers"))
     if not len(ids) == len(questions) == len(sentences):
         raise UsageError(
             f"{path}: expected as many question_ids as questions and answers, got {len(ids)}, "

@@ -75,9 +75,7 @@ class DeformerConfig(PreTrainedConfig):
             "intermediate_size",
         ):
             if getattr(self, name) < 1:
-                raise UsageError(
-                    f"`{name}` must be at least 1, got {getattr(self, name)}; give the encoder a size"
-                )
+                raise UsageError(f"`{name}` must be at least 1, got {getattr(self, name)}; give the encoder a size")
         n, k = self.num_hidden_layers, self.split_layer
         if not 0 <= k < n:
             raise UsageError(

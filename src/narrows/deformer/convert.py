@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeVar, overload
 
 from transformers import AutoConfig, PreTrainedConfig
 
@@ -17,6 +18,8 @@ from narrows.hf.checkpoints import checkpoint_folder
 from narrows.hf.conversion import ConversionReport, Drop, New, Rename, apply_rules, load_tensors
 
 __all__ = ["TASKS", "convert_checkpoint", "from_pretrained_encoder"]
+
+_Model = TypeVar("_Model", bound=DeformerPreTrainedModel)
 
 TASKS: dict[str, type[DeformerPreTrainedModel]] = {
     "question-answering": DeformerForQuestionAnswering,
@@ -112,15 +115,31 @@ def bert_rules(task: str) -> list[Rename | Drop | New]:
         rules += _norm_rules(f"{prefix}embeddings.LayerNorm", f"{inside}backbone.embeddings.norm")
         for theirs, ours in _LAYER.items():
             source, target = f"{prefix}encoder.layer.{{n}}.{theirs}", f"{inside}backbone.layers.{{n}}.{ours}"
-            rules += (
-                _norm_rules(source, target) if theirs.endswith("LayerNorm") else _linear_rules(source, target)
-            )
+            rules += _norm_rules(source, target) if theirs.endswith("LayerNorm") else _linear_rules(source, target)
         if task == "sequence-classification":
             rules += _linear_rules(f"{prefix}pooler.dense", "pooler")
     position_ids = Drop(r"(bert\.)?embeddings\.position_ids", "a table of 0, 1, 2, …")
     return [*rules, *spec.head, position_ids, *spec.drops, *spec.new]
 
 
+@overload
+def convert_checkpoint(
+    checkpoint: str | Path,
+    *,
+    split_layer: int,
+    task: Literal["question-answering"],
+    passage_positions: str = ...,
+    **overrides: object,
+) -> tuple[DeformerForQuestionAnswering, ConversionReport]: ...
+@overload
+def convert_checkpoint(
+    checkpoint: str | Path,
+    *,
+    split_layer: int,
+    task: str | None = ...,
+    passage_positions: str = ...,
+    **overrides: object,
+) -> tuple[DeformerPreTrainedModel, ConversionReport]: ...
 def convert_checkpoint(
     checkpoint: str | Path,
     *,
@@ -166,19 +185,15 @@ def convert_checkpoint(
         raise UsageError(
             f"expected fields of DeformerConfig, got {', '.join(unknown)}; see its documentation for their names"
         )
-    fields = {
-        name: getattr(source, name) for name in _SHARED_FIELDS if getattr(source, name, None) is not None
-    }
-    config = DeformerConfig(
-        **fields, split_layer=split_layer, passage_positions=passage_positions, **overrides
-    )  # type: ignore[arg-type]
+    fields = {name: getattr(source, name) for name in _SHARED_FIELDS if getattr(source, name, None) is not None}
+    config = DeformerConfig(**fields, split_layer=split_layer, passage_positions=passage_positions, **overrides)  # type: ignore[arg-type]
     model = TASKS[task](config)
     tensors, report = apply_rules(load_tensors(folder), model.state_dict(), bert_rules(task))
     model.load_state_dict(tensors)
     return model.eval(), report
 
 
-def from_pretrained_encoder(model: DeformerPreTrainedModel, *, split_layer: int) -> DeformerPreTrainedModel:
+def from_pretrained_encoder(model: _Model, *, split_layer: int) -> _Model:
     """The same weights and head with another split: a student that starts from its teacher.
 
     Raises:
@@ -210,11 +225,7 @@ def _source_config(folder: Path) -> PreTrainedConfig:
 
 def _task_of(source: PreTrainedConfig) -> str:
     architecture = (source.architectures or [""])[0]
-    return (
-        "sequence-classification"
-        if architecture.endswith("ForSequenceClassification")
-        else "question-answering"
-    )
+    return "sequence-classification" if architecture.endswith("ForSequenceClassification") else "question-answering"
 
 
 def _linear_rules(source: str, target: str) -> list[Rename | Drop | New]:

@@ -57,6 +57,7 @@ def compress_delta(
         if name.endswith(_LOW_RANK):
             if embedding_rank:
                 left, right = _low_rank(change, embedding_rank)
+                stored[f"{name}|rank"] = torch.tensor(left.shape[1])
                 for side, matrix in (("left", left), ("right", right)):
                     packed = _pack(matrix, 8)
                     stored[f"{name}|{side}|8|codes"], stored[f"{name}|{side}|8|scales"] = packed
@@ -94,7 +95,7 @@ def apply_delta(base: Mapping[str, Tensor], delta: Mapping[str, Tensor]) -> dict
                     "use the base checkpoint that the card names"
                 )
             tensors[name] = stored.float()
-        elif rest[1] == "codes":
+        elif rest and rest[1] == "codes":
             packed = _Packed(stored, delta[key.removesuffix("codes") + "scales"])
             if kind == "change":
                 tensors[name] += _unpack(packed, int(rest[0]), tensors[name].numel()).view_as(tensors[name])
@@ -102,7 +103,7 @@ def apply_delta(base: Mapping[str, Tensor], delta: Mapping[str, Tensor]) -> dict
                 thin.setdefault(name, {})[kind] = _unpack(packed, int(rest[0]), None)
     for name, sides in thin.items():
         rows, columns = tensors[name].shape
-        rank = sides["right"].numel() // columns
+        rank = int(delta[f"{name}|rank"])
         left = sides["left"][: rows * rank].view(rows, rank)
         tensors[name] += left @ sides["right"][: rank * columns].view(rank, columns)
     return tensors

@@ -1,7 +1,7 @@
 """DeFormer as a transformers model: the encoder, and its heads for spans and for classes or scores."""
 
-from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +16,7 @@ from transformers.utils.generic import can_return_tuple
 from narrows.core import segment_positions
 from narrows.deformer.backbones import build_backbone
 from narrows.deformer.config import DeformerConfig
-from narrows.deformer.split import join, run_lower, run_packed, run_upper
+from narrows.deformer.split import Layers, join, run_lower, run_packed, run_upper
 from narrows.errors import UsageError
 from narrows.hf.base import NarrowsPreTrainedModel
 from narrows.losses import classification_loss, span_loss
@@ -30,6 +30,7 @@ __all__ = [
 
 
 class DeformerPreTrainedModel(NarrowsPreTrainedModel):
+    config: DeformerConfig
     config_class = DeformerConfig
     base_model_prefix = "deformer"
     _no_split_modules = ["BertEmbeddings", "BertLayer"]
@@ -114,9 +115,7 @@ class DeformerModel(DeformerPreTrainedModel):
             >>> stored = model.encode_side(passage_ids, segment=1)  # doctest: +SKIP
         """
         hidden = self._embed(input_ids, real, torch.full_like(input_ids, segment), None)
-        return run_lower(
-            self._layers()[: self.config.split_layer], hidden, real, backend=self.attention_backend
-        )
+        return run_lower(self._layers()[: self.config.split_layer], hidden, real, backend=self.attention_backend)
 
     def read_joined(
         self,
@@ -140,7 +139,7 @@ class DeformerModel(DeformerPreTrainedModel):
         upper = self._layers()[self.config.split_layer :]
         return run_upper(upper, states, real, read=read, backend=self.attention_backend)
 
-    def _layers(self) -> Sequence[nn.Module]:
+    def _layers(self) -> Layers:
         if self.gradient_checkpointing and self.training:
             return [partial(self._checkpointed, layer) for layer in self.backbone.layers]
         return self.backbone.layers
@@ -149,9 +148,7 @@ class DeformerModel(DeformerPreTrainedModel):
         # Bound before, as reentrant checkpointing takes no keyword arguments.
         return self._gradient_checkpointing_func(partial(layer.__call__, backend=backend), *tensors)
 
-    def _embed(
-        self, input_ids: Tensor, real: Tensor | None, segments: Tensor, positions: Tensor | None
-    ) -> Tensor:
+    def _embed(self, input_ids: Tensor, real: Tensor | None, segments: Tensor, positions: Tensor | None) -> Tensor:
         if positions is None:
             everything = torch.ones_like(input_ids, dtype=torch.bool)
             restart = self.config.passage_positions == "restart"
@@ -223,9 +220,7 @@ class DeformerForQuestionAnswering(DeformerPreTrainedModel):
         The last layer computes these tokens only.
         """
         question_length = question.shape[1]
-        passage_tokens = torch.arange(
-            question_length, question_length + passages.shape[1], device=passages.device
-        )
+        passage_tokens = torch.arange(question_length, question_length + passages.shape[1], device=passages.device)
         read = torch.cat([passage_tokens.new_zeros(1), passage_tokens])
         states = self.deformer.read_joined(question, passages, passage_real=passage_real, read=read)
         return self.qa_outputs(states)
@@ -240,7 +235,7 @@ class DeformerForSequenceClassification(DeformerPreTrainedModel):
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
         rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
         self.dropout = nn.Dropout(rate)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier = nn.Linear(config.hidden_size, cast(int, config.num_labels))
         self.post_init()
 
     @can_return_tuple

@@ -22,6 +22,4 @@ def register() -> None:
     AutoConfig.register(DeformerConfig.model_type, DeformerConfig, exist_ok=True)
     AutoModel.register(DeformerConfig, DeformerModel, exist_ok=True)
     AutoModelForQuestionAnswering.register(DeformerConfig, DeformerForQuestionAnswering, exist_ok=True)
-    AutoModelForSequenceClassification.register(
-        DeformerConfig, DeformerForSequenceClassification, exist_ok=True
-    )
+    AutoModelForSequenceClassification.register(DeformerConfig, DeformerForSequenceClassification, exist_ok=True)

@@ -8,17 +8,19 @@ from typing import Any
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
+from narrows.deformer.config import DeformerConfig
 from narrows.deformer.convert import convert_checkpoint
 from narrows.deformer.delta import apply_delta
 from narrows.deformer.model import DeformerForQuestionAnswering
 from narrows.errors import UsageError
 from narrows.hf.checkpoints import DEFAULT_CHECKPOINT, checkpoint_folder
 
-__all__ = ["load_shipped", "shipped_names"]
+__all__ = ["WEIGHTS", "load_shipped", "shipped_fields", "shipped_names"]
 
-_WEIGHTS = Path(str(files("narrows.deformer"))) / "weights"
+WEIGHTS = Path(str(files("narrows.deformer"))) / "weights"
 # What a delta's config.json says beyond the base checkpoint's own.
 _FIELDS = (
+    "split_layer",
     "max_question_tokens",
     "max_passage_tokens",
     "max_answer_tokens",
@@ -28,6 +30,11 @@ _FIELDS = (
 )
 
 
+def shipped_fields(config: DeformerConfig) -> dict[str, Any]:
+    """What a shipped model's `config.json` holds: the fields that the base checkpoint does not tell."""
+    return {field: getattr(config, field) for field in _FIELDS}
+
+
 def shipped_names() -> list[str]:
     """Names of the models that come with narrows.
 
@@ -35,7 +42,7 @@ def shipped_names() -> list[str]:
         >>> "reader" in shipped_names()
         True
     """
-    return sorted(path.parent.name for path in _WEIGHTS.glob("*/delta.safetensors"))
+    return sorted(path.parent.name for path in WEIGHTS.glob("*/delta.safetensors"))
 
 
 def load_shipped(name: str) -> tuple[DeformerForQuestionAnswering, Any]:
@@ -50,12 +57,10 @@ def load_shipped(name: str) -> tuple[DeformerForQuestionAnswering, Any]:
     """
     if name not in shipped_names():
         raise UsageError(f"expected one of {', '.join(shipped_names())}, got {name!r}; choose one of them")
-    folder = _WEIGHTS / name
+    folder = WEIGHTS / name
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     base = checkpoint_folder(DEFAULT_CHECKPOINT)
     fields = {field: config[field] for field in _FIELDS}
-    model, _ = convert_checkpoint(
-        base, split_layer=config["split_layer"], task="question-answering", **fields
-    )
+    model, _ = convert_checkpoint(base, split_layer=config["split_layer"], task="question-answering", **fields)
     model.load_state_dict(apply_delta(model.state_dict(), load_file(folder / "delta.safetensors")))
     return model.eval(), AutoTokenizer.from_pretrained(base)

@@ -164,9 +164,7 @@ def _units(text: str, offsets: Sequence[tuple[int, int]], max_tokens: int) -> tu
     return _keep_headings(found, total, max_tokens)
 
 
-def _keep_headings(
-    found: list[tuple[int, bool, bool]], total: int, max_tokens: int
-) -> tuple[list[int], list[int]]:
+def _keep_headings(found: list[tuple[int, bool, bool]], total: int, max_tokens: int) -> tuple[list[int], list[int]]:
     ends = [unit[0] for unit in found[1:]] + [total]
     starts, paragraphs = [], []
     index = 0
@@ -229,9 +227,7 @@ def _narrow(text: str, span: tuple[int, int], around: tuple[int, int], max_chars
         border = next((i for i in range(left, min(start, left + _LONGEST_WORD)) if text[i].isspace()), None)
         left = left if border is None else border
     if right < around[1] and not text[right].isspace():
-        border = next(
-            (i for i in range(right, max(end, right - _LONGEST_WORD), -1) if text[i - 1].isspace()), None
-        )
+        border = next((i for i in range(right, max(end, right - _LONGEST_WORD), -1) if text[i - 1].isspace()), None)
         right = right if border is None else border
     while left < start and text[left].isspace():
         left += 1

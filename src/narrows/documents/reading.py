@@ -99,9 +99,7 @@ def _read_file(source: Source, kind: str | None) -> Document:
         try:
             text, title = extract_html(text)
         except ValueError as error:
-            message = (
-                f"expected HTML in {source.id}, but it cannot be parsed ({error}); correct it or leave it out"
-            )
+            message = f"expected HTML in {source.id}, but it cannot be parsed ({error}); correct it or leave it out"
             raise DocumentError(message) from error
     if not text or text.isspace():
         raise DocumentError(f"expected text in {source.id}, but it is empty; fill it or leave it out")
@@ -161,26 +159,20 @@ def _record(source: Source, number: int, line: str) -> Document:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         reason = getattr(error, "msg", str(error))
-        message = (
-            f"expected a JSON object on {where}, but it is not JSON ({reason}); correct or remove the line"
-        )
+        message = f"expected a JSON object on {where}, but it is not JSON ({reason}); correct or remove the line"
         raise DocumentError(message) from error
     if not isinstance(record, dict):
         raise DocumentError(
-            f"expected a JSON object on {where}, but got a {type(record).__name__}; "
-            "correct or remove the line"
+            f"expected a JSON object on {where}, but got a {type(record).__name__}; correct or remove the line"
         )
     field = next((name for name in _TEXT_FIELDS if name in record), None)
     if field is None:
         raise DocumentError(
-            f"expected a field 'text', 'contents' or 'body' on {where}, but got {sorted(record)[:8]}; "
-            "add the text"
+            f"expected a field 'text', 'contents' or 'body' on {where}, but got {sorted(record)[:8]}; add the text"
         )
     text = _string(record, field, where)
     if not text or text.isspace():
-        raise DocumentError(
-            f"expected text in {field!r} on {where}, but it is empty; fill it or remove the line"
-        )
+        raise DocumentError(f"expected text in {field!r} on {where}, but it is empty; fill it or remove the line")
     title = _string(record, "title", where).strip() if record.get("title") is not None else ""
     return _document(f"{source.id}#{_record_id(record, number, where)}", title or source.path.stem, text)
 
@@ -189,8 +181,7 @@ def _string(record: dict[str, object], field: str, where: str) -> str:
     value = record[field]
     if not isinstance(value, str):
         raise DocumentError(
-            f"expected a string in {field!r} on {where}, but got a {type(value).__name__}; "
-            "correct or remove the line"
+            f"expected a string in {field!r} on {where}, but got a {type(value).__name__}; correct or remove the line"
         )
     try:
         value.encode("utf-8")
@@ -211,8 +202,7 @@ def _record_id(record: dict[str, object], number: int, where: str) -> str:
         return str(value)
     if not isinstance(value, str) or not value.strip():
         raise DocumentError(
-            f"expected a number or a name in {field!r} on {where}, but got {value!r:.40}; "
-            "correct it or leave it out"
+            f"expected a number or a name in {field!r} on {where}, but got {value!r:.40}; correct it or leave it out"
         )
     return _string(record, field, where)
 

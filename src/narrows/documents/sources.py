@@ -104,9 +104,7 @@ def _walk(root: Path, report: OnProblem) -> Iterator[Source]:
             if entry.is_dir(follow_symlinks=False):
                 folders.append(path)
             elif entry.is_dir():
-                message = (
-                    f"expected files and folders, but {name} is a link to a folder; name that folder instead"
-                )
+                message = f"expected files and folders, but {name} is a link to a folder; name that folder instead"
                 report(name, DocumentError(message))
             elif format_of(name) is None:
                 report(name, _unsupported(name))

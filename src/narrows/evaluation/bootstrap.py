@@ -73,14 +73,10 @@ def bootstrap(a: Sequence[float], *, samples: int = 2000, seed: int = 0, level: 
 def _scores(values: Sequence[float]) -> np.ndarray:
     scores = np.asarray(values, dtype=np.float64)
     if scores.ndim != 1 or len(scores) == 0:
-        raise UsageError(
-            f"expected one score a question, got an array of shape {scores.shape}; pass a flat list."
-        )
+        raise UsageError(f"expected one score a question, got an array of shape {scores.shape}; pass a flat list.")
     if not np.isfinite(scores).all():
         place = int(np.flatnonzero(~np.isfinite(scores))[0])
-        raise UsageError(
-            f"expected finite scores, got {scores[place]} at place {place}; remove or correct it."
-        )
+        raise UsageError(f"expected finite scores, got {scores[place]} at place {place}; remove or correct it.")
     return scores
 
 

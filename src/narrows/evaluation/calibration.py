@@ -53,13 +53,10 @@ def fit_no_answer(margins: Sequence[float], answerable: Sequence[bool]) -> tuple
     values, labels = np.asarray(margins, dtype=np.float64), np.asarray(answerable, dtype=np.float64)
     if len(values) != len(labels):
         raise UsageError(
-            f"expected one label a margin, got {len(labels)} for {len(values)} margins; "
-            "pass the same questions"
+            f"expected one label a margin, got {len(labels)} for {len(values)} margins; pass the same questions"
         )
     if not np.isfinite(values).all():
-        raise UsageError(
-            "expected finite margins, got one that is not; leave out questions without a passage"
-        )
+        raise UsageError("expected finite margins, got one that is not; leave out questions without a passage")
     with_answer = int(labels.sum())
     if not 2 <= with_answer <= len(labels) - 2:
         raise UsageError(
@@ -105,9 +102,7 @@ def _newton(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
         gradient = features.T @ (probabilities - labels) / len(labels) + ridge @ weights
         if np.abs(gradient).max() < 1e-10:
             break
-        curvature = (features * (probabilities * (1 - probabilities))[:, None]).T @ features / len(
-            labels
-        ) + ridge
+        curvature = (features * (probabilities * (1 - probabilities))[:, None]).T @ features / len(labels) + ridge
         # The second term keeps it invertible when all margins are equal.
         step = np.linalg.solve(curvature + 1e-12 * np.eye(2), gradient)
         size = 1.0

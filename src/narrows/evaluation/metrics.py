@@ -132,9 +132,7 @@ def squad_scores(
     scores: dict[str, _Score] = {}
     for example in examples:
         if example.id in scores:
-            raise UsageError(
-                f"expected each question id once, got {example.id!r} twice; remove one of the two."
-            )
+            raise UsageError(f"expected each question id once, got {example.id!r} twice; remove one of the two.")
         prediction = predictions.get(example.id)
         if no_answer_probability is not None and prediction is not None:
             if example.id not in no_answer_probability:
@@ -184,9 +182,7 @@ def best_threshold(
         total += unanswered
         gains.append((difference, _score(predictions[example.id], example).f1 - unanswered))
     if not gains:
-        raise UsageError(
-            "expected at least one example to choose a threshold on, got none; check the titles."
-        )
+        raise UsageError("expected at least one example to choose a threshold on, got none; check the titles.")
     gains.sort()
     best, best_total = math.nextafter(gains[0][0], -math.inf), total
     # Questions with one difference are answered or not together: no threshold lies between them.

@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
+from torch import nn
 from transformers import AutoConfig, AutoTokenizer
 
 from narrows.data import QAExample, SpanEncoder
@@ -118,7 +119,7 @@ def evaluate_spans(
         ConversionError: see `load_span_model`.
     """
     model, tokenizer = load_span_model(checkpoint)
-    model.to(device)
+    cast(nn.Module, model).to(device)
     found: dict[str, Prediction] = {}
     if predictions is not None:
         _claim(predictions, _identity(model, tokenizer, examples))
@@ -226,9 +227,7 @@ def _predict(
         batch_tokens=batch_tokens,
         max_answer_tokens=config.max_answer_tokens,
     )
-    fresh = {
-        example.id: Prediction(span.text, span.margin) for example, span in zip(examples, spans, strict=True)
-    }
+    fresh = {example.id: Prediction(span.text, span.margin) for example, span in zip(examples, spans, strict=True)}
     return fresh, encoded.truncated_questions
 
 
@@ -273,8 +272,7 @@ def _claim(path: Path, identity: str) -> None:
         former = note.read_text(encoding="utf-8").strip() if note.is_file() else "none"
         if former != identity:
             raise UsageError(
-                f"expected predictions of the same model and questions in {path}, got others; "
-                "choose another file"
+                f"expected predictions of the same model and questions in {path}, got others; choose another file"
             )
         content = path.read_bytes()
         whole = content.rfind(b"\n") + 1
@@ -286,9 +284,7 @@ def _claim(path: Path, identity: str) -> None:
         note.write_text(identity + "\n", encoding="utf-8")
         path.touch()
     except OSError as error:
-        raise UsageError(
-            f"expected a file to write to at {path}, got {error.strerror}; choose another one"
-        ) from error
+        raise UsageError(f"expected a file to write to at {path}, got {error.strerror}; choose another one") from error
 
 
 def _append(path: Path, fresh: Mapping[str, Prediction]) -> None:

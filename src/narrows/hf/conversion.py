@@ -184,9 +184,7 @@ def _renamed(name: str, rule: Rename) -> str:
     return rule.target.replace("{n}", number)
 
 
-def _check(
-    name: str, wanted: str, tensor: Tensor, target: Mapping[str, Tensor], filled: Mapping[str, Tensor]
-) -> None:
+def _check(name: str, wanted: str, tensor: Tensor, target: Mapping[str, Tensor], filled: Mapping[str, Tensor]) -> None:
     if wanted not in target:
         raise ConversionError(
             f"expected {name} to fill {wanted}, got a target without it; the checkpoint has more layers or parts "

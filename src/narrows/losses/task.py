@@ -43,12 +43,8 @@ def span_loss(
                 f"`{name}` must lie in a row of {length} tokens, got {int(positions.min())} to {int(positions.max())}; "
                 "use 0 for no answer"
             )
-    start = functional.nll_loss(
-        span_log_probabilities(start_logits, attention_mask), start_positions, reduction="sum"
-    )
-    end = functional.nll_loss(
-        span_log_probabilities(end_logits, attention_mask), end_positions, reduction="sum"
-    )
+    start = functional.nll_loss(span_log_probabilities(start_logits, attention_mask), start_positions, reduction="sum")
+    end = functional.nll_loss(span_log_probabilities(end_logits, attention_mask), end_positions, reduction="sum")
     return (start + end) / 2
 
 

@@ -159,9 +159,7 @@ def best_answers(
         start, end = logits[index]
         if low >= high:
             return
-        spans = top_spans(
-            start[None, low:high], end[None, low:high], max_tokens=config.max_answer_tokens, count=1
-        )
+        spans = top_spans(start[None, low:high], end[None, low:high], max_tokens=config.max_answer_tokens, count=1)
         margin = float(spans.scores[0, 0]) - passages[index].logits.null
         if margin > _NEVER:
             first, last = low + int(spans.first[0, 0]), low + int(spans.last[0, 0])
@@ -199,9 +197,7 @@ def _in_whole_words(passage: ReadPassage, offsets: Sequence[tuple[int, int]]) ->
     """Start and end logits, `-inf` where a span would begin or end within a word."""
     cut_start = torch.tensor([is_inside_word(passage.text, start) for start, _ in offsets])
     cut_end = torch.tensor([is_inside_word(passage.text, end) for _, end in offsets])
-    return passage.logits.start.masked_fill(cut_start, _NEVER), passage.logits.end.masked_fill(
-        cut_end, _NEVER
-    )
+    return passage.logits.start.masked_fill(cut_start, _NEVER), passage.logits.end.masked_fill(cut_end, _NEVER)
 
 
 def _answer(passage: ReadPassage, offsets: Sequence[tuple[int, int]], span: _Span, score: float) -> Answer:

@@ -36,9 +36,7 @@ def check_store(engine: Engine, store: Store) -> None:
         )
 
 
-def ask_rows(
-    engine: Engine, store: Store, question: str, rows: Sequence[int], *, top_k: int, began: float
-) -> Result:
+def ask_rows(engine: Engine, store: Store, question: str, rows: Sequence[int], *, top_k: int, began: float) -> Result:
     """Answer from stored passages.
 
     Args:
@@ -90,9 +88,7 @@ def ask_rows(
     return _result(engine, question, passages, offsets_of, top_k=top_k, began=began)
 
 
-def ask_documents(
-    engine: Engine, question: str, documents: Sequence[Document], *, top_k: int, began: float
-) -> Result:
+def ask_documents(engine: Engine, question: str, documents: Sequence[Document], *, top_k: int, began: float) -> Result:
     """Answer from texts of any length, read in windows; a group of passages is in memory at a time.
 
     Args and raises as `ask_rows`; a text without a token has no answer.

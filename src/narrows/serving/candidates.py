@@ -43,9 +43,7 @@ def find_candidates(
         UsageError: an unknown retrieval, a limit under 1, or a store without vectors where they are needed.
     """
     if retrieval not in get_args(Retrieval):
-        raise UsageError(
-            f"`retrieval` must be one of {', '.join(get_args(Retrieval))}, got {retrieval!r}; choose one"
-        )
+        raise UsageError(f"`retrieval` must be one of {', '.join(get_args(Retrieval))}, got {retrieval!r}; choose one")
     if limit < 1:
         raise UsageError(f"`candidates` must be at least 1, got {limit}; read 1 or more passages")
     rankings = []

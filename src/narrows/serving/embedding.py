@@ -26,9 +26,7 @@ class PassageEmbedder:
         (1, 384)
     """
 
-    def __init__(
-        self, checkpoint: str | Path = DEFAULT_CHECKPOINT, *, device: str = "cpu", batch_tokens: int = 8192
-    ):
+    def __init__(self, checkpoint: str | Path = DEFAULT_CHECKPOINT, *, device: str = "cpu", batch_tokens: int = 8192):
         folder = checkpoint_folder(checkpoint)
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self._model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval().to(device)
@@ -48,9 +46,7 @@ class PassageEmbedder:
             return vectors
         rows = self._tokenizer(list(texts), truncation=True, max_length=self.room)["input_ids"]
         for batch in token_budget_batches([len(row) for row in rows], batch_tokens=self._batch_tokens):
-            encoded = self._tokenizer.pad(
-                {"input_ids": [rows[index] for index in batch]}, return_tensors="pt"
-            )
+            encoded = self._tokenizer.pad({"input_ids": [rows[index] for index in batch]}, return_tensors="pt")
             encoded = encoded.to(self._device)
             with torch.inference_mode():
                 states = self._model(**encoded).last_hidden_state

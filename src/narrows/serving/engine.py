@@ -16,7 +16,6 @@ from transformers import AutoConfig, AutoTokenizer
 
 from narrows.data import restore, token_budget_batches
 from narrows.deformer import DeformerConfig, DeformerForQuestionAnswering
-from narrows.deformer.convert import convert_checkpoint
 from narrows.deformer.register import register
 from narrows.errors import ConversionError, UsageError
 from narrows.hf.checkpoints import checkpoint_folder
@@ -73,17 +72,16 @@ class Engine:
                 f"`precision` must be one of {', '.join(PRECISIONS)}, got {precision!r}; choose one of them"
             )
         if precision == "int8" and device != "cpu":
-            raise UsageError(
-                f"precision int8 runs on the CPU only, got device {device!r}; choose bfloat16 there"
-            )
+            raise UsageError(f"precision int8 runs on the CPU only, got device {device!r}; choose bfloat16 there")
         if model.config.passage_positions != "restart":
             raise UsageError(
                 f"expected a model whose passages restart at position 0, got passage_positions "
                 f"{model.config.passage_positions!r}; convert the checkpoint with passage_positions='restart'"
             )
-        self.model = model.eval().to(device)
+        self.model: Any = model.eval()
+        self.model.to(device)
         self.tokenizer = tokenizer
-        self.config: DeformerConfig = model.config
+        self.config: DeformerConfig = self.model.config
         self.device = device
         self.precision = precision
         self._batch_tokens = batch_tokens
@@ -92,22 +90,31 @@ class Engine:
 
     @classmethod
     def from_pretrained(cls, checkpoint: str | Path, **options: Any) -> "Engine":
-        """The engine of a checkpoint: a DeFormer, or a span reader with a BertModel inside (joint, split 0).
+        """The engine of a DeFormer with a span head.
+
+        A joint reader is not taken as it is: it was trained with passages that count on after the question, and would
+        answer a little wrongly, without a word, when they restart at 0.
 
         Raises:
-            ConversionError: a checkpoint without a trained span head.
+            ConversionError: another kind of checkpoint, or one without a trained span head.
         """
         folder = checkpoint_folder(checkpoint)
         register()
-        if AutoConfig.from_pretrained(folder).model_type == DeformerConfig.model_type:
-            model = DeformerForQuestionAnswering.from_pretrained(folder, dtype=torch.float32)
-        else:
-            model, report = convert_checkpoint(folder, split_layer=0, task="question-answering")
-            if report.new:
-                raise ConversionError(
-                    f"expected a checkpoint with a trained span head, got {checkpoint} without one; "
-                    "train it first with `narrows train`, or pass a question-answering checkpoint"
-                )
+        kind = AutoConfig.from_pretrained(folder).model_type
+        if kind != DeformerConfig.model_type:
+            raise ConversionError(
+                f"expected a DeFormer, got a checkpoint of model type {kind!r} in {checkpoint}; "
+                "convert it with `narrows convert` and distil it with `narrows train`"
+            )
+        loaded: Any = DeformerForQuestionAnswering.from_pretrained(
+            folder, dtype=torch.float32, output_loading_info=True
+        )
+        model, information = loaded
+        if information["missing_keys"]:
+            raise ConversionError(
+                f"expected a checkpoint with a trained span head, got {checkpoint} without one; "
+                "train it first with `narrows train`"
+            )
         return cls(model, AutoTokenizer.from_pretrained(folder), **options)
 
     def fingerprint(self, codec: str) -> Fingerprint:
@@ -117,8 +124,7 @@ class Engine:
             weights=weights,
             tokenizer=tokenizer,
             split_layer=self.config.split_layer,
-            layout=f"{self.config.backbone}: passage [SEP], segment 1, "
-            f"positions {self.config.passage_positions}",
+            layout=f"{self.config.backbone}: passage [SEP], segment 1, positions {self.config.passage_positions}",
             width=self.config.hidden_size,
             codec=codec,
             format_version=FORMAT_VERSION,
@@ -126,9 +132,7 @@ class Engine:
 
     def tokenize(self, texts: Sequence[str]) -> list[TokenizedText]:
         """Tokens of whole texts, of any length, with true character offsets."""
-        encoded = self.tokenizer(
-            list(texts), add_special_tokens=False, return_offsets_mapping=True, verbose=False
-        )
+        encoded = self.tokenizer(list(texts), add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         return [
             TokenizedText(ids, [tuple(offset) for offset in offsets])
             for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
@@ -164,9 +168,7 @@ class Engine:
             UsageError: an empty question, or one longer than its room.
         """
         ids = self.check_question(question)
-        row = torch.tensor(
-            [[self.tokenizer.cls_token_id, *ids, self.tokenizer.sep_token_id]], device=self.device
-        )
+        row = torch.tensor([[self.tokenizer.cls_token_id, *ids, self.tokenizer.sep_token_id]], device=self.device)
         with torch.inference_mode():
             return self.model.deformer.encode_side(row, segment=0)
 
@@ -181,9 +183,7 @@ class Engine:
             raise UsageError("expected a question, got an empty one; ask in at least one word")
         room = self.config.max_question_tokens
         if len(ids) > room:
-            raise UsageError(
-                f"a question must have at most {room} tokens, got {len(ids)}; ask it in fewer words"
-            )
+            raise UsageError(f"a question must have at most {room} tokens, got {len(ids)}; ask it in fewer words")
         return ids
 
     def read(
@@ -225,16 +225,12 @@ class Engine:
             real = real.to(self.device)
         dtype = torch.bfloat16 if self.precision == "bfloat16" else torch.float32
         with torch.inference_mode():
-            return (
-                self.model.score_spans(question.to(dtype), padded.to(self.device, dtype), real).float().cpu()
-            )
+            return self.model.score_spans(question.to(dtype), padded.to(self.device, dtype), real).float().cpu()
 
     def _pad(self, passages: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
         longest = max(len(passage) for passage in passages)
         pad = self.tokenizer.pad_token_id
-        ids = torch.tensor(
-            [[*passage, *[pad] * (longest - len(passage))] for passage in passages], device=self.device
-        )
+        ids = torch.tensor([[*passage, *[pad] * (longest - len(passage))] for passage in passages], device=self.device)
         if all(len(passage) == longest for passage in passages):
             return ids, None
         lengths = torch.tensor([len(passage) for passage in passages], device=self.device)

@@ -100,9 +100,7 @@ def estimate_folder(
     )
 
 
-def _tokens_per_second(
-    engine: Engine, embedder: PassageEmbedder | None, sample: list[tuple[list[int], str]]
-) -> float:
+def _tokens_per_second(engine: Engine, embedder: PassageEmbedder | None, sample: list[tuple[list[int], str]]) -> float:
     """The rate of encoding, the second time: the first one pays for what is set up once."""
     if not sample:
         return 0.0

@@ -78,9 +78,7 @@ class IndexProgress(NamedTuple):
     @property
     def seconds_left(self) -> float | None:
         """Time left at the rate so far; None before there is one."""
-        return (
-            self.seconds / self.bytes_done * (self.bytes_total - self.bytes_done) if self.bytes_done else None
-        )
+        return self.seconds / self.bytes_done * (self.bytes_total - self.bytes_done) if self.bytes_done else None
 
 
 @dataclass
@@ -255,9 +253,7 @@ class _Run:
 
     def _read(self, document: Document) -> None:
         if document.id in self._seen:
-            raise DocumentError(
-                f"expected every document once, but {document.id} comes twice; rename one of them"
-            )
+            raise DocumentError(f"expected every document once, but {document.id} comes twice; rename one of them")
         self._count_bytes(document)
         if self._known.get(document.id) == document.sha256:
             self._seen.add(document.id)
@@ -288,14 +284,11 @@ class _Run:
         if not self._pending:
             return
         flat = [
-            (document, index, passage)
-            for document, passages in self._pending
-            for index, passage in enumerate(passages)
+            (document, index, passage) for document, passages in self._pending for index, passage in enumerate(passages)
         ]
         stored = iter(self._encode(flat))
         documents = [
-            _stored_document(document, [next(stored) for _ in passages])
-            for document, passages in self._pending
+            _stored_document(document, [next(stored) for _ in passages]) for document, passages in self._pending
         ]
         self._writer.put(documents)
         self._pending, self._pending_tokens = [], 0
@@ -322,9 +315,7 @@ class _Run:
             tokens += len(passage.ids)
             if tokens >= _GROUP_TOKENS:
                 yield self._encode(group)
-                self._tell(
-                    [], before + round(passage.end / len(document.text) * (self._bytes_within - before))
-                )
+                self._tell([], before + round(passage.end / len(document.text) * (self._bytes_within - before)))
                 group, tokens = [], 0
         if group:
             yield self._encode(group)
@@ -336,9 +327,7 @@ class _Run:
             states = self._engine.encode_passages([passage.ids for _, _, passage in group])
             texts = [document.text[passage.start : passage.end] for document, _, passage in group]
             vectors = [None] * len(group) if self._embedder is None else list(self._embedder.embed(texts))
-            for (document, index, passage), text, state, vector in zip(
-                group, texts, states, vectors, strict=True
-            ):
+            for (document, index, passage), text, state, vector in zip(group, texts, states, vectors, strict=True):
                 stored.append(
                     StoredPassage(
                         passage_id=f"{document.id}:{index}",
@@ -367,9 +356,7 @@ class _Run:
         if self._on_progress is not None:
             within = min(bytes_within, self._sizes.get(self._source, 0))
             done, total = self._bytes_before + within, sum(self._sizes.values())
-            self._on_progress(
-                IndexProgress(ids, self.report.passages, self.report.tokens, done, total, self.elapsed())
-            )
+            self._on_progress(IndexProgress(ids, self.report.passages, self.report.tokens, done, total, self.elapsed()))
 
 
 def _groups(passages: Sequence[_Item]) -> Iterator[list[_Item]]:
@@ -386,9 +373,7 @@ def _groups(passages: Sequence[_Item]) -> Iterator[list[_Item]]:
 
 
 def _stored_document(document: Document, passages: list[StoredPassage]) -> StoredDocument:
-    return StoredDocument(
-        document_id=document.id, sha256=document.sha256, title=document.title, passages=passages
-    )
+    return StoredDocument(document_id=document.id, sha256=document.sha256, title=document.title, passages=passages)
 
 
 def _no_words(document: Document) -> DocumentError:

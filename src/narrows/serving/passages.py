@@ -53,9 +53,7 @@ def passages_of(
     room = min(max_tokens, passage_room(engine))
     text = document.text
     offsets = engine.tokenize([text])[0].offsets
-    spans = split_passages(
-        text, token_offsets=offsets, max_tokens=room, overlap_tokens=min(overlap_tokens, room // 4)
-    )
+    spans = split_passages(text, token_offsets=offsets, max_tokens=room, overlap_tokens=min(overlap_tokens, room // 4))
     whole = _from_whole_words(text, offsets, spans)
     encoded = engine.tokenize([text[passage.start : passage.end] for passage in whole]) if whole else []
     passages: list[tuple[Passage, list[int]]] = []
@@ -67,9 +65,7 @@ def passages_of(
     return passages
 
 
-def _from_whole_words(
-    text: str, offsets: Sequence[tuple[int, int]], spans: Sequence[PassageSpan]
-) -> list[Passage]:
+def _from_whole_words(text: str, offsets: Sequence[tuple[int, int]], spans: Sequence[PassageSpan]) -> list[Passage]:
     """Passages that begin within a word their predecessor has seen whole begin at the next word instead."""
     passages = []
     seen = -1

@@ -81,11 +81,7 @@ class Reader:
             >>> reader.answer("Who built it?", "Maria Keller built the clock.").answers[0]  # doctest: +SKIP
         """
         began = time.perf_counter()
-        documents = (
-            [Document(id="context", title="", text=context, sha256="")]
-            if isinstance(context, str)
-            else context
-        )
+        documents = [Document(id="context", title="", text=context, sha256="")] if isinstance(context, str) else context
         return ask_documents(self.engine, question, documents, top_k=top_k, began=began)
 
     def ask(

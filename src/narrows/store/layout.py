@@ -67,13 +67,11 @@ def read_manifest(path: Path) -> Manifest:
     try:
         if not path.exists():
             raise StoreError(
-                f"a passage store was expected at {path}, but nothing is there; "
-                "create it with `narrows index`"
+                f"a passage store was expected at {path}, but nothing is there; create it with `narrows index`"
             )
         if not path.is_dir():
             raise StoreError(
-                f"a passage store is a folder, but {path} is a file; "
-                "give the folder that `narrows index` made"
+                f"a passage store is a folder, but {path} is a file; give the folder that `narrows index` made"
             )
         raw = (path / MANIFEST).read_bytes()
     except FileNotFoundError:
@@ -93,8 +91,7 @@ def read_manifest(path: Path) -> Manifest:
         return Manifest(Fingerprint.from_dict(content["fingerprint"]), int(content["vector_width"]))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreDamagedError(
-            f"{path / MANIFEST} is not the manifest of a passage store; restore it from a copy or build the "
-            "store anew"
+            f"{path / MANIFEST} is not the manifest of a passage store; restore it from a copy or build the store anew"
         ) from error
 
 
@@ -129,9 +126,7 @@ def lock_for_writing(path: Path) -> int:
     try:
         handle = os.open(path / WRITER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise StoreError(
-            f"the store {path} cannot be written to ({error.strerror}); check its permissions"
-        ) from error
+        raise StoreError(f"the store {path} cannot be written to ({error.strerror}); check its permissions") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -141,8 +136,7 @@ def lock_for_writing(path: Path) -> int:
                 f"the store {path} cannot be locked ({error.strerror}); put it on a file system with locks"
             ) from error
         raise StoreBusyError(
-            f"the store {path} takes one writer at a time and another one is writing to it; wait until it "
-            "has finished"
+            f"the store {path} takes one writer at a time and another one is writing to it; wait until it has finished"
         ) from None
     return handle
 

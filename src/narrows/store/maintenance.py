@@ -22,9 +22,7 @@ _BYTES_PER_TOKEN_ID = 2.0
 _INDEX_BYTES_PER_TEXT_BYTE = 0.3
 
 
-def estimate_bytes(
-    passages: int, tokens: int, text_bytes: int, codec: str, width: int, vector_width: int = 0
-) -> int:
+def estimate_bytes(passages: int, tokens: int, text_bytes: int, codec: str, width: int, vector_width: int = 0) -> int:
     """Say how large a finished store is going to be on disk.
 
     Args:
@@ -73,18 +71,14 @@ def delete(path: str | os.PathLike) -> None:
         if (path / layout.MANIFEST).exists():
             reading = layout.lock_for_reading(path)
             if not layout.try_alone(reading):
-                raise StoreBusyError(
-                    f"the store {path} is being read and cannot be deleted; close it everywhere first"
-                )
+                raise StoreBusyError(f"the store {path} is being read and cannot be deleted; close it everywhere first")
         if (path / layout.PASSAGES).exists():
             shutil.rmtree(path / layout.PASSAGES)
         # The manifest goes after the data: a deletion that is killed leaves a store that can be deleted
         # again.
         shutil.rmtree(path)
     except OSError as error:
-        raise StoreError(
-            f"the store {path} cannot be deleted ({error.strerror}); check its permissions"
-        ) from error
+        raise StoreError(f"the store {path} cannot be deleted ({error.strerror}); check its permissions") from error
     finally:
         os.close(writing)
         if reading is not None:
@@ -171,9 +165,7 @@ class _Verification:
             if len(offsets) == 1:
                 return self._read_identity(fragment, offsets[0], documents)
             middle = len(offsets) // 2
-            return sum(
-                self._read_rows(fragment, half, documents) for half in (offsets[:middle], offsets[middle:])
-            )
+            return sum(self._read_rows(fragment, half, documents) for half in (offsets[:middle], offsets[middle:]))
         for row in found:
             self._see(row, documents)
             damage = rows.row_damage(row, self._bytes_per_token)

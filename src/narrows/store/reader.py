@@ -79,8 +79,7 @@ class Store:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
-                f"a store cannot be created at {path} ({error.strerror}); choose a folder that can be "
-                "written to"
+                f"a store cannot be created at {path} ({error.strerror}); choose a folder that can be written to"
             ) from error
         if not layout.is_unborn(path):
             raise StoreError(
@@ -182,9 +181,7 @@ class Store:
         """
         _check_limit(limit)
         if not any(letter.isalnum() for letter in query):
-            raise UsageError(
-                f"a search needs at least one word, but the query is {query[:40]!r}; ask for something"
-            )
+            raise UsageError(f"a search needs at least one word, but the query is {query[:40]!r}; ask for something")
         table = self._scan(
             doing="searching",
             columns=["_score"],
@@ -196,9 +193,7 @@ class Store:
         if table is None:
             return []
         hits = zip(table["_rowid"].to_pylist(), table["_score"].to_pylist(), strict=True)
-        return sorted(
-            (Hit(row_id, score) for row_id, score in hits), key=lambda hit: (-hit.score, hit.row_id)
-        )
+        return sorted((Hit(row_id, score) for row_id, score in hits), key=lambda hit: (-hit.score, hit.row_id))
 
     def nearest(self, vector: np.ndarray, limit: int) -> list[Hit]:
         """Find passages by the cosine of their vectors with `vector` [vector_width], by comparing them all.
@@ -210,8 +205,7 @@ class Store:
         _check_limit(limit)
         if not self.vector_width:
             raise UsageError(
-                f"the store {self.path} has no vectors to compare with; search it by words, or index with "
-                "vectors"
+                f"the store {self.path} has no vectors to compare with; search it by words, or index with vectors"
             )
         vector = np.asarray(vector, dtype=np.float32)
         if vector.shape != (self.vector_width,) or not np.isfinite(vector).all() or not vector.any():
@@ -237,9 +231,7 @@ class Store:
         if table is None:
             return []
         hits = zip(table["_rowid"].to_pylist(), table["_distance"].to_pylist(), strict=True)
-        return sorted(
-            (Hit(row_id, 1.0 - far) for row_id, far in hits), key=lambda hit: (-hit.score, hit.row_id)
-        )
+        return sorted((Hit(row_id, 1.0 - far) for row_id, far in hits), key=lambda hit: (-hit.score, hit.row_id))
 
     def first(self, limit: int) -> list[int]:
         """Row ids of the first passages of the snapshot, for a query that says nothing about where to look."""
@@ -306,9 +298,7 @@ class Store:
         tokens = text_bytes = documents = passages = 0
         if table is not None and len(table):
             passages = len(table)
-            tokens, text_bytes = (
-                int(table[name].to_numpy().sum(dtype=np.int64)) for name in ("tokens", "text_bytes")
-            )
+            tokens, text_bytes = (int(table[name].to_numpy().sum(dtype=np.int64)) for name in ("tokens", "text_bytes"))
             documents = int((table["passage_index"].to_numpy() == 0).sum())
         return StoreInfo(
             path=str(self.path),

@@ -49,9 +49,7 @@ def schema(vector_width: int) -> pa.Schema:
         pa.field("token_ids", pa.list_(pa.int32()), nullable=False),
         # A plain large_binary holds each passage at its true length. States are close to noise: compressing
         # them saves little and makes every read slower.
-        pa.field(
-            "states", pa.large_binary(), nullable=False, metadata={"lance-encoding:compression": "none"}
-        ),
+        pa.field("states", pa.large_binary(), nullable=False, metadata={"lance-encoding:compression": "none"}),
         pa.field("checksum", pa.uint32(), nullable=False),
     ]
     if vector_width:
@@ -60,9 +58,7 @@ def schema(vector_width: int) -> pa.Schema:
     return pa.schema(fields)
 
 
-def documents_to_table(
-    documents: Sequence[StoredDocument], codec: Codec, width: int, vector_width: int
-) -> pa.Table:
+def documents_to_table(documents: Sequence[StoredDocument], codec: Codec, width: int, vector_width: int) -> pa.Table:
     """Check documents and turn them into rows.
 
     Raises:
@@ -73,8 +69,7 @@ def documents_to_table(
     for document in documents:
         if document.document_id in seen:
             raise UsageError(
-                f"a document can be written once at a time, but {document.document_id!r} comes twice; drop "
-                "one of them"
+                f"a document can be written once at a time, but {document.document_id!r} comes twice; drop one of them"
             )
         seen.add(document.document_id)
         _check_document(document)
@@ -285,6 +280,6 @@ def check_rows(rows: Sequence[dict], bytes_per_token: int, path: object) -> None
         if damage is not None:
             raise StoreDamagedError(
                 f"passage {row['passage_id']!r} in the store {path} is damaged: {damage}; "
-                "run `narrows store verify` on the store and then `narrows index` again to write its "
+                "run `narrows store verify --repair` on the store and then `narrows index` again to write its "
                 "document anew"
             )

@@ -72,9 +72,7 @@ class Writer:
         table = rows.documents_to_table(documents, store.codec, store.fingerprint.width, store.vector_width)
         self._write(dataset, table, [document.document_id for document in documents])
 
-    def put_large(
-        self, document: StoredDocument, count: int, groups: Iterable[Sequence[StoredPassage]]
-    ) -> None:
+    def put_large(self, document: StoredDocument, count: int, groups: Iterable[Sequence[StoredPassage]]) -> None:
         """Write one document whose passages do not fit in memory together, in one commit.
 
         Args:
@@ -110,9 +108,7 @@ class Writer:
                 raise failures[0] from None
             raise
 
-    def _write(
-        self, dataset: lance.LanceDataset, data: pa.Table | pa.RecordBatchReader, ids: list[str]
-    ) -> None:
+    def _write(self, dataset: lance.LanceDataset, data: pa.Table | pa.RecordBatchReader, ids: list[str]) -> None:
         known = [document_id for document_id in ids if document_id in self._known]
         # Forgotten first and set last: after a write that failed, what is there has to be looked up again.
         there, self._known_ids = self._known, None
@@ -138,8 +134,7 @@ class Writer:
         for document_id in document_ids:
             if document_id not in self._known:
                 raise UsageError(
-                    f"document {document_id!r} is not in the store {self._store.path}; see the ids in "
-                    "documents()"
+                    f"document {document_id!r} is not in the store {self._store.path}; see the ids in documents()"
                 )
         if not document_ids:
             return
@@ -196,9 +191,7 @@ class Writer:
 
     def _require_entered(self) -> lance.LanceDataset:
         if self._writing is None or self._dataset is None:
-            raise UsageError(
-                "a writer works inside its with block only; use `with store.writer() as writer:`"
-            )
+            raise UsageError("a writer works inside its with block only; use `with store.writer() as writer:`")
         return self._dataset
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from accelerate import PartialState
@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoTokenizer, TrainingArguments
 
 from narrows.data import SpanEncoder
 from narrows.deformer import DeformerForQuestionAnswering
+from narrows.deformer.bert import BertLayer
 from narrows.deformer.convert import convert_checkpoint, from_pretrained_encoder
 from narrows.errors import UsageError
 from narrows.evaluation.metrics import squad_scores
@@ -54,9 +55,7 @@ def find_checkpoint(name: str, runs: Path | None) -> str:
     return str(runs / name) if runs is not None and (runs / name).is_dir() else name
 
 
-def build_model(
-    checkpoint: str, *, split_layer: int, dropout: float = 0.0
-) -> tuple[DeformerForQuestionAnswering, Any]:
+def build_model(checkpoint: str, *, split_layer: int, dropout: float = 0.0) -> tuple[DeformerForQuestionAnswering, Any]:
     """A span model split at k, from a DeFormer (as a run leaves it) or a BERT checkpoint; its tokenizer."""
     register_all()
     folder = checkpoint_folder(checkpoint)
@@ -68,7 +67,7 @@ def build_model(
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = dropout
-        if hasattr(module, "attention_dropout"):
+        if isinstance(module, BertLayer):
             # Dropout on attention weights leaves the fast kernel; dropout on the layers' outputs does not.
             module.attention_dropout = 0.0
     model.config.hidden_dropout_prob, model.config.attention_probs_dropout_prob = dropout, 0.0
@@ -85,9 +84,7 @@ def plan_run(recipe: Recipe, *, data: Path, runs: Path | None = None) -> Plan:
     return _plan(recipe, rows, batches)
 
 
-def build_run(
-    recipe: Recipe, *, data: Path, output: Path, quiet: bool = False, runs: Path | None = None
-) -> Run:
+def build_run(recipe: Recipe, *, data: Path, output: Path, quiet: bool = False, runs: Path | None = None) -> Run:
     """Everything a run needs, in `output`.
 
     Args:
@@ -144,9 +141,7 @@ def _teacher(recipe: Recipe, runs: Path | None, *, layers: int) -> DeformerForQu
 def _rows(recipe: Recipe, tokenizer: Any, data: Path) -> tuple[SpanRows, BatchPlan]:
     optimiser = recipe.optimiser
     rows = SpanRows(read_parts(recipe.data.train, data, seed=optimiser.seed), tokenizer, recipe.data)
-    plan = BatchPlan(
-        rows.lengths, batch_tokens=optimiser.batch_tokens, epochs=optimiser.epochs, seed=optimiser.seed
-    )
+    plan = BatchPlan(rows.lengths, batch_tokens=optimiser.batch_tokens, epochs=optimiser.epochs, seed=optimiser.seed)
     return rows, plan
 
 
@@ -160,7 +155,7 @@ def _store_lower_states(
 ) -> None:
     """The frozen lower layers read every text once, here, and never again in a step."""
     state = PartialState()
-    model.to(state.device if torch.cuda.is_available() else "cpu")
+    cast(nn.Module, model).to(state.device if torch.cuda.is_available() else "cpu")
     with state.main_process_first():
         states = store_states(
             model,
@@ -198,9 +193,7 @@ def _tune_evaluation(recipe: Recipe, tokenizer: Any, data: Path, *, max_answer_t
             max_answer_tokens=max_answer_tokens,
         )
         answerable = [
-            (prediction, example)
-            for prediction, example in zip(predictions, examples, strict=True)
-            if example.answers
+            (prediction, example) for prediction, example in zip(predictions, examples, strict=True) if example.answers
         ]
         scores = squad_scores({e.id: p.text for p, e in answerable}, [e for _, e in answerable])
         return {"f1": scores.f1, "exact": scores.exact}

@@ -73,8 +73,7 @@ def write_card(folder: Path, recipe: Recipe, *, command: str, summary: Mapping[s
         command=command,
         rows=summary["rows"],
         steps=summary["steps"],
-        data=_data(recipe.data.train, "train")
-        + ("\n" + _data(recipe.data.tune, "tune") if recipe.data.tune else ""),
+        data=_data(recipe.data.train, "train") + ("\n" + _data(recipe.data.tune, "tune") if recipe.data.tune else ""),
         licence=recipe.licence or "not stated in the recipe",
         scores=_scores(summary["tune"]),
         recipe=yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True),
@@ -98,6 +97,4 @@ def _scores(tune: Mapping[str, float]) -> str:
     if not tune:
         return "None: the recipe has no tune data."
     rows = "\n".join(f"| {name} | {value:.2f} |" for name, value in tune.items())
-    return (
-        f"On the tune data, by which the best checkpoint was chosen:\n\n| score | value |\n|---|---|\n{rows}"
-    )
+    return f"On the tune data, by which the best checkpoint was chosen:\n\n| score | value |\n|---|---|\n{rows}"

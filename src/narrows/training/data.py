@@ -54,18 +54,14 @@ def read_part(part: DataPart, folder: Path, *, seed: int) -> list[QAExample]:
     if part.split is not None:
         parts = read_split(folder / part.split)
         if part.part not in parts:
-            raise UsageError(
-                f"expected `part` to be one of {', '.join(parts)}, got {part.part!r}; mend the recipe"
-            )
+            raise UsageError(f"expected `part` to be one of {', '.join(parts)}, got {part.part!r}; mend the recipe")
         titles = parts[part.part]
     if part.format == "squad":
         examples = list(read_squad(path, titles=titles))
     else:
         examples = list(read_qamr(path) if part.format == "qamr" else read_reqa_pairs(path))
     if part.answers != "all":
-        examples = [
-            example for example in examples if bool(example.answers) == (part.answers == "answerable")
-        ]
+        examples = [example for example in examples if bool(example.answers) == (part.answers == "answerable")]
     if not examples:
         raise UsageError(
             f"expected examples in {path}, got none after the choice of titles and answers; mend the recipe"
@@ -160,9 +156,7 @@ class BatchPlan(Sampler[list[int]]):
         self._lengths, self._batch_tokens, self._epochs, self._seed = lengths, batch_tokens, epochs, seed
         self._batches = list(self._plan())
         if not self._batches:
-            raise UsageError(
-                f"expected at least one batch in {epochs} epochs, got none; raise optimiser.epochs"
-            )
+            raise UsageError(f"expected at least one batch in {epochs} epochs, got none; raise optimiser.epochs")
 
     def _plan(self) -> Iterator[list[int]]:
         whole = int(self._epochs)

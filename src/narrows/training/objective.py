@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from narrows.errors import UsageError
 from narrows.losses import layerwise_similarity, span_distillation, span_loss
 from narrows.training.recipe import LossSection
 
@@ -63,6 +64,11 @@ class SpanObjective:
         )
 
     def _distil(self, outputs, inputs: Mapping[str, Tensor], counts: Counts) -> Tensor:
+        if self._teacher is None:
+            raise UsageError(
+                f"expected a teacher for kd {self._losses.kd} and lrs {self._losses.lrs}, got none; "
+                "pass one or set both to 0"
+            )
         losses, mask = self._losses, inputs["attention_mask"]
         with torch.no_grad():
             # The teacher reads the tokens themselves, also when the student starts from stored states.

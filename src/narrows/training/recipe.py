@@ -145,9 +145,7 @@ def load_recipe(path: str | Path, *, settings: Mapping[str, str] | None = None) 
             f"expected a recipe at {path}, got a file that cannot be read ({error}); check the path"
         ) from error
     except yaml.YAMLError as error:
-        raise RecipeError(
-            f"expected YAML in {path}, got {' '.join(str(error).split())}; mend that place"
-        ) from error
+        raise RecipeError(f"expected YAML in {path}, got {' '.join(str(error).split())}; mend that place") from error
     if not isinstance(raw, dict):
         raise RecipeError(f"expected a recipe in {path}, got {type(raw).__name__}; write `key: value` lines")
     for key, value in (settings or {}).items():
@@ -168,18 +166,14 @@ def load_recipe(path: str | Path, *, settings: Mapping[str, str] | None = None) 
 
 def save_recipe(recipe: Recipe, path: Path) -> None:
     """Write the recipe with every default filled in."""
-    path.write_text(
-        yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True), encoding="utf-8"
-    )
+    path.write_text(yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
 def _setting(key: str, value: str) -> Any:
     try:
         return yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise RecipeError(
-            f"expected YAML as the value of the setting {key!r}, got {value!r}; quote it"
-        ) from error
+        raise RecipeError(f"expected YAML as the value of the setting {key!r}, got {value!r}; quote it") from error
 
 
 def _set(raw: dict[str, Any], key: str, value: Any) -> None:
@@ -188,8 +182,7 @@ def _set(raw: dict[str, Any], key: str, value: Any) -> None:
         raw = raw.setdefault(parent, {})
         if not isinstance(raw, dict):
             raise RecipeError(
-                f"expected a section at {parent!r} of the setting {key!r}, got a value; "
-                "name a key inside a section"
+                f"expected a section at {parent!r} of the setting {key!r}, got a value; name a key inside a section"
             )
     raw[last] = value
 
@@ -212,8 +205,6 @@ def _known_keys(location: tuple[int | str, ...]) -> list[str]:
         if isinstance(part, int):
             continue
         annotation = model.model_fields[part].annotation
-        inner = [
-            a for a in (annotation, *get_args(annotation)) if isinstance(a, type) and issubclass(a, BaseModel)
-        ]
+        inner = [a for a in (annotation, *get_args(annotation)) if isinstance(a, type) and issubclass(a, BaseModel)]
         model = inner[0]
     return list(model.model_fields)

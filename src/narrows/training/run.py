@@ -99,9 +99,7 @@ def _make(output: Path) -> None:
             f"expected a folder to write to at {output}, got {error.strerror}; choose another one"
         ) from error
     if not writable:
-        raise UsageError(
-            f"expected a folder to write to at {output}, got one without permission; choose another one"
-        )
+        raise UsageError(f"expected a folder to write to at {output}, got one without permission; choose another one")
 
 
 def _save(run: Run, recipe: Recipe, folder: Path, summary: dict, *, command: str) -> None:

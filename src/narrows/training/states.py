@@ -95,9 +95,7 @@ def _batches(sides: Sequence[Side], batch_tokens: int) -> list[list[int]]:
     for segment in (0, 1):
         chosen = [index for index, side in enumerate(sides) if side.segment == segment]
         lengths = [len(sides[index].ids) for index in chosen]
-        batches += [
-            [chosen[i] for i in batch] for batch in token_budget_batches(lengths, batch_tokens=batch_tokens)
-        ]
+        batches += [[chosen[i] for i in batch] for batch in token_budget_batches(lengths, batch_tokens=batch_tokens)]
     return batches
 
 
@@ -152,9 +150,7 @@ def _reserve(path: Path, size: int) -> None:
 
 
 def _digest(side: Side) -> bytes:
-    return hashlib.blake2b(
-        np.asarray([side.segment, *side.ids], dtype=np.int64).tobytes(), digest_size=16
-    ).digest()
+    return hashlib.blake2b(np.asarray([side.segment, *side.ids], dtype=np.int64).tobytes(), digest_size=16).digest()
 
 
 def _name(model: DeformerForQuestionAnswering, sides: Sequence[Side], batch_tokens: int) -> str:

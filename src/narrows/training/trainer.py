@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 from transformers import (
     PrinterCallback,
     ProgressCallback,
@@ -56,7 +56,7 @@ class NarrowsTrainer(Trainer):
         self.loss_is_scaled_for_ga = True
 
     def get_train_dataloader(self) -> DataLoader:
-        loader = DataLoader(self.train_dataset, batch_sampler=self._plan, collate_fn=self._collate)
+        loader = DataLoader(cast(Dataset, self.train_dataset), batch_sampler=self._plan, collate_fn=self._collate)
         return self.accelerator.prepare(loader)
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
@@ -68,18 +68,19 @@ class NarrowsTrainer(Trainer):
             batches.append(batch)
         counts = self._objective.counts(batches) if batches else None
         if counts is not None and self.args.world_size > 1:
-            counts = Counts(*(self.accelerator.reduce(count.to(device), "sum") for count in counts))
+            counts = Counts(*(cast(Tensor, self.accelerator.reduce(count.to(device), "sum")) for count in counts))
         return batches, counts
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        counts = self._objective.counts([inputs]) if num_items_in_batch is None else num_items_in_batch
+        # What `get_batch_samples` gave, in the place where transformers has a number.
+        counts = cast(Counts | None, num_items_in_batch) or self._objective.counts([inputs])
         # Data-parallel training averages gradients over processes; our counts already span them all.
         return self._objective(model, inputs, counts) * self.args.world_size
 
     def create_optimizer(self, *args: Any, **kwargs: Any):
         if self.optimizer is None:
             groups = parameter_groups(
-                self.model,
+                cast(nn.Module, self.model),
                 learning_rate=self.args.learning_rate,
                 weight_decay=self.args.weight_decay,
                 layer_decay=self._layer_decay,
@@ -87,11 +88,10 @@ class NarrowsTrainer(Trainer):
             self.optimizer = torch.optim.AdamW(groups, lr=self.args.learning_rate, eps=1e-6, fused=True)
         return self.optimizer
 
-    def evaluate(
-        self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval"
-    ) -> dict[str, float]:
-        scores = self._evaluate_model(self.model) if self._evaluate_model is not None else {}
-        self.model.train()
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        model = cast(nn.Module, self.model)
+        scores = self._evaluate_model(model) if self._evaluate_model is not None else {}
+        model.train()
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -101,10 +101,8 @@ class NarrowsTrainer(Trainer):
 class _Bar(ProgressCallback):
     """transformers' progress bar, with the loss at its end instead of in lines between."""
 
-    def on_log(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs=None, **kwargs: Any
-    ):
-        if self.training_bar is not None and "loss" in (logs or {}):
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs=None, **kwargs: Any):
+        if self.training_bar is not None and logs and "loss" in logs:
             self.training_bar.set_postfix(loss=f"{float(logs['loss']):.3f}")
 
 
@@ -114,9 +112,7 @@ class ClockCheckpoint(TrainerCallback):
     def __init__(self, seconds: float):
         self._seconds, self._last = seconds, time.monotonic()
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ):
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         if time.monotonic() - self._last > self._seconds:
             control.should_save = True
         return control
@@ -132,22 +128,16 @@ class StopSignal(TrainerCallback):
         self.stopped = False
         self._former: dict[int, Any] = {}
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ):
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         for number in (signal.SIGTERM, signal.SIGINT):
             self._former[number] = signal.signal(number, self._note)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ):
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         if self.stopped:
             control.should_save = control.should_training_stop = True
         return control
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ):
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         for number, handler in self._former.items():
             signal.signal(number, handler)
 
@@ -163,9 +153,7 @@ class JsonLog(TrainerCallback):
     def __init__(self, path: Path):
         self._path = path
 
-    def on_log(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs=None, **kwargs: Any
-    ):
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs=None, **kwargs: Any):
         entry = {
             "step": state.global_step,
             "of": state.max_steps,

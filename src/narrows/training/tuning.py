@@ -1,6 +1,7 @@
 """What of a model is trained: everything, all layers, those from the split up, or LoRA adapters on these."""
 
 from collections.abc import Callable
+from typing import cast
 
 from narrows.deformer import DeformerForQuestionAnswering
 from narrows.training.recipe import TuneSection
@@ -30,9 +31,7 @@ def choose_trainable(
     return lambda: model
 
 
-def _add_lora(
-    model: DeformerForQuestionAnswering, *, rank: int
-) -> Callable[[], DeformerForQuestionAnswering]:
+def _add_lora(model: DeformerForQuestionAnswering, *, rank: int) -> Callable[[], DeformerForQuestionAnswering]:
     from peft import LoraConfig
     from peft.tuners.lora import LoraModel
 
@@ -46,4 +45,4 @@ def _add_lora(
     tuner = LoraModel(model, config, "default")
     # peft freezes everything else; the head is small and starts at random.
     model.qa_outputs.requires_grad_(True)
-    return tuner.merge_and_unload
+    return lambda: cast(DeformerForQuestionAnswering, tuner.merge_and_unload())

@@ -1,0 +1,62 @@
+"""`narrows answer`: a question to one file, without a store."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from narrows.cli import options
+from narrows.cli.ask import Precision, Top, load_reader, write
+from narrows.errors import DocumentError
+
+if TYPE_CHECKING:
+    from narrows.documents import Document
+
+
+def command(
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What to ask.")],
+    context: Annotated[
+        str, typer.Option("--context", "-c", help="The file to read (.txt, .md, .html, .jsonl); - is stdin.")
+    ],
+    model: options.OptionalModel = None,
+    top: Top = 3,
+    precision: Precision = "float32",
+    device: options.Device = "auto",
+    batch_tokens: options.BatchTokens = 8192,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Answer a question from one file, without a store.
+
+    Without --model the reader that comes with narrows is used.
+    """
+    documents = read_context(context, quiet=quiet)
+    reader = load_reader(model, device=device, precision=precision, batch_tokens=batch_tokens)
+    write(reader.answer(question, documents, top_k=top), json=json, where="file")
+
+
+def read_context(name: str, *, quiet: bool) -> "list[Document]":
+    """The documents of a file, or what stdin holds; records that cannot be read are named on stderr.
+
+    Raises:
+        DocumentError: nothing can be read.
+    """
+    from narrows.documents import Document, read_documents
+    from narrows.documents.decoding import decode_text
+
+    if name == "-":
+        text = decode_text(sys.stdin.buffer.read(), "stdin")
+        if not text.strip():
+            raise DocumentError("expected text on stdin, but it is empty; pipe a document in")
+        return [Document(id="-", title="", text=text, sha256="")]
+    problems: list[DocumentError] = []
+    try:
+        documents = list(read_documents(Path(name), lambda _, error: problems.append(error)))
+    except DocumentError:
+        if len(problems) == 1:
+            raise problems[0] from None
+        raise
+    for problem in [] if quiet else problems:
+        typer.echo(f"skipped: {problem}", err=True)
+    return documents

@@ -1,0 +1,207 @@
+"""`narrows ask`: a question, a file of questions or a session of them, over a passage store."""
+
+import json as jsonlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from narrows.cli import options
+from narrows.errors import NarrowsError, UsageError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from narrows.serving import Answer, Reader, Result
+    from narrows.store import Store
+
+Question = Annotated[str | None, typer.Argument(metavar="QUESTION", help="What to ask; none: a session.")]
+Precision = Annotated[
+    Literal["float32", "bfloat16", "int8"],
+    typer.Option("--precision", help="Number format of the layers that run at question time."),
+]
+Top = Annotated[int, typer.Option("--top", min=1, help="Most answers to a question.")]
+
+
+def command(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The folder that `narrows index` made.")],
+    question: Question = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", help='JSON Lines of {"id", "question"}; a line of JSON comes out for each.'),
+    ] = None,
+    model: options.OptionalModel = None,
+    candidates: Annotated[int, typer.Option("--candidates", min=1, help="Passages to read a question.")] = 32,
+    top: Top = 3,
+    retrieval: Annotated[
+        Literal["bm25", "dense", "both"],
+        typer.Option("--retrieval", help="Find passages by their words, by their vectors, or by both."),
+    ] = "bm25",
+    precision: Precision = "float32",
+    device: options.Device = "auto",
+    batch_tokens: options.BatchTokens = 8192,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Answer a question from a store of passages, with the place each answer was found.
+
+    Without a question, questions are read line by line until an empty line. Without --model the reader that
+    comes with narrows is used.
+    """
+    from narrows.store import Store
+
+    if question is not None and file is not None:
+        raise UsageError("expected a question or --file, got both; leave one of them out")
+    total = count_questions(file) if file is not None else 0
+    with Store.open(store, expect=None) as opened:
+        reader = load_reader(model, device=device, precision=precision, batch_tokens=batch_tokens)
+
+        def ask(asked: str) -> "Result":
+            return reader.ask(opened, asked, candidates=candidates, top_k=top, retrieval=retrieval)
+
+        if file is not None:
+            with options.progress(total, "Asking", quiet) as advance:
+                for number, name, asked in read_questions(file):
+                    try:
+                        result = ask(asked)
+                    except UsageError as error:
+                        raise UsageError(f"line {number} of {file}: {error}") from error
+                    options.emit_json({"id": name, **result.as_dict()}, indent=None)
+                    sys.stdout.flush()
+                    advance(1)
+        elif question is not None:
+            write(ask(question), json=json)
+        else:
+            _converse(ask, reader, opened, json=json, quiet=quiet)
+
+
+def load_reader(model: str | None, *, device: str, precision: str, batch_tokens: int) -> "Reader":
+    """The reader of a checkpoint, or the one that comes with narrows."""
+    import torch
+    from transformers.utils import logging
+
+    from narrows.serving import Reader
+
+    logging.disable_progress_bar()
+    place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    return Reader.from_pretrained(model, device=place, precision=precision, batch_tokens=batch_tokens)
+
+
+def count_questions(file: Path) -> int:
+    """Number of lines that are not blank.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    return sum(1 for _ in _lines(file))
+
+
+def read_questions(file: Path) -> Iterator[tuple[int, str | int, str]]:
+    """Line number, id and question of each line of a JSON Lines file; blank lines are passed over.
+
+    Raises:
+        UsageError: at a line that is not an object with an id and a question; the lines before have been
+            given.
+    """
+    for number, line in _lines(file):
+        where = f"line {number} of {file}"
+        try:
+            record = jsonlib.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(
+                f'expected {{"id", "question"}} on {where}, got no JSON; correct or remove the line'
+            ) from error
+        if not isinstance(record, dict) or not isinstance(record.get("question"), str):
+            raise UsageError(f'expected a text "question" on {where}, got none; correct or remove the line')
+        name = record.get("id")
+        if not isinstance(name, str | int) or isinstance(name, bool):
+            raise UsageError(f'expected an "id" (text or number) on {where}, got {name!r:.40}; give the line one')
+        yield number, name, record["question"]
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    number = 0
+    try:
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                if text.strip():
+                    yield number, text
+    except OSError as error:
+        raise UsageError(
+            f"expected a file of questions, but {file} cannot be read ({error.strerror}); check the path"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"expected UTF-8 on line {number} of {file}, but byte {error.start} is not; convert the file"
+        ) from error
+
+
+def _converse(ask: Any, reader: "Reader", store: "Store", *, json: bool, quiet: bool) -> None:
+    """Answer line by line until an empty line or the end; an error ends its question only."""
+    from narrows.serving.asking import check_store
+
+    check_store(reader.engine, store)
+    prompts = sys.stdin.isatty() and not quiet
+    if prompts:
+        typer.echo("Ask a question; an empty line ends.", err=True)
+    while True:
+        if prompts:
+            typer.echo("? ", nl=False, err=True)
+        line = sys.stdin.readline().strip()
+        if not line:
+            return
+        try:
+            write(ask(line), json=json, indent=None)
+        except NarrowsError as error:
+            typer.echo(f"narrows: error: {error}", err=True)
+        sys.stdout.flush()
+
+
+def write(result: "Result", *, json: bool, where: str = "store", indent: int | None = 2) -> None:
+    """Write a result to stdout, as JSON or for people; `where` names what was read."""
+    if json:
+        options.emit_json(result.as_dict(), indent=indent)
+    else:
+        show_result(result, where=where)
+
+
+def show_result(result: "Result", *, where: str = "store") -> None:
+    """A result for people: answers in their sentences with their places, or that there is none."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    colours = console.is_terminal and not console.no_color
+    answers = result.answers
+    if result.refused:
+        console.print(f"No answer in this {where} (probability {result.no_answer_score:.2f}).")
+        answers = answers[1:2]
+        if answers:
+            console.print("Nearest candidate:")
+    for answer in answers:
+        console.print(_sentence(answer, colours=colours))
+        console.print(f"    {_one_line(answer.document)} {answer.start}–{answer.end}, score {answer.score:.2f}")
+    plural = "" if result.candidates == 1 else "s"
+    console.print(f"Read {result.candidates} passage{plural} in {result.seconds:.2f} s.", style="dim")
+
+
+def _sentence(answer: "Answer", *, colours: bool) -> "Text":
+    """The answer in its sentence: in bold, or between marks where there is no bold."""
+    from rich.text import Text
+
+    start = answer.start - answer.context_start
+    end = start + len(answer.answer)
+    before, after = _one_line(answer.context[:start]), _one_line(answer.context[end:])
+    shown = _one_line(answer.answer)
+    return Text.assemble("  ", before, (shown, "bold green") if colours else f"«{shown}»", after, overflow="fold")
+
+
+def _one_line(text: str) -> str:
+    """A document's text without line ends, and without the control characters that a terminal would obey."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in text)
+    squeezed = " ".join(printable.split())
+    left = " " if printable[:1].isspace() and squeezed else ""
+    right = " " if printable[-1:].isspace() and squeezed else ""
+    return f"{left}{squeezed}{right}"

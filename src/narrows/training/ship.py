@@ -1,0 +1,66 @@
+"""Makes a trained run one of the models that come with narrows: `python -m narrows.training.ship RUN NAME`."""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from narrows.deformer import DeformerForQuestionAnswering
+from narrows.deformer.convert import convert_checkpoint
+from narrows.deformer.delta import BITS, compress_delta
+from narrows.deformer.shipped import WEIGHTS, shipped_fields
+from narrows.errors import NarrowsError
+from narrows.hf.checkpoints import DEFAULT_CHECKPOINT, checkpoint_folder
+
+__all__ = ["ship"]
+
+
+def ship(model_folder: Path, name: str, *, bits: int = 4, embedding_rank: int = 32, weights: Path = WEIGHTS) -> Path:
+    """Write what training changed of the default checkpoint, with config and card, to `weights/NAME`.
+
+    Args:
+        model_folder: `model/` of a run that started from the default checkpoint.
+        name: what `load_shipped` will call it.
+        bits: a value of a matrix's change takes; 4 as a rule.
+        embedding_rank: directions kept of the word embeddings' change.
+        weights: folder of the shipped models.
+
+    Returns:
+        The folder written.
+    """
+    trained = DeformerForQuestionAnswering.from_pretrained(model_folder, dtype=torch.float32)
+    split_layer = trained.config.split_layer
+    base, report = convert_checkpoint(
+        checkpoint_folder(DEFAULT_CHECKPOINT), split_layer=split_layer, task="question-answering"
+    )
+    known = {key: value for key, value in base.state_dict().items() if key not in report.new}
+    delta = compress_delta(trained.state_dict(), known, bits=bits, embedding_rank=embedding_rank)
+    folder = weights / name
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(delta, folder / "delta.safetensors", metadata={"base": DEFAULT_CHECKPOINT, "bits": str(bits)})
+    (folder / "config.json").write_text(json.dumps(shipped_fields(trained.config), indent=1) + "\n", encoding="utf-8")
+    if (model_folder / "README.md").is_file():
+        shutil.copyfile(model_folder / "README.md", folder / "README.md")
+    return folder
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m narrows.training.ship", description=__doc__)
+    parser.add_argument("model", type=Path, help="model/ of a run that started from the default checkpoint")
+    parser.add_argument("name", help="what load_shipped will call it")
+    parser.add_argument("--bits", type=int, choices=BITS, default=4, help="bits of a value of a matrix's change")
+    parser.add_argument("--embedding-rank", type=int, default=32, help="directions kept of the embeddings' change")
+    arguments = parser.parse_args()
+    try:
+        folder = ship(arguments.model, arguments.name, bits=arguments.bits, embedding_rank=arguments.embedding_rank)
+    except NarrowsError as error:
+        parser.exit(error.exit_code, f"narrows: error: {error}\n")
+    size = (folder / "delta.safetensors").stat().st_size
+    parser.exit(0, f"{folder}: {size:,} bytes\n")
+
+
+if __name__ == "__main__":
+    main()
