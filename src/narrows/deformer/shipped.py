@@ -61,6 +61,6 @@ def load_shipped(name: str) -> tuple[DeformerForQuestionAnswering, Any]:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     base = checkpoint_folder(DEFAULT_CHECKPOINT)
     fields = {field: config[field] for field in _FIELDS}
-    model, _ = convert_checkpoint(base, split_layer=config["split_layer"], task="question-answering", **fields)
+    model, _ = convert_checkpoint(base, task="question-answering", **fields)
     model.load_state_dict(apply_delta(model.state_dict(), load_file(folder / "delta.safetensors")))
     return model.eval(), AutoTokenizer.from_pretrained(base)
