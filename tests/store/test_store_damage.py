@@ -38,7 +38,7 @@ def test_a_flipped_byte_in_the_states_is_found_and_repaired(filled, document, da
     with Store.open(filled.path, expect=None) as store:
         with pytest.raises(
             StoreDamagedError,
-            match="passage 'second:1' in the store .* is damaged: .*run `narrows store verify`",
+            match="passage 'second:1' in the store .* is damaged: .*run `narrows store verify --repair`",
         ):
             store.take(["second:1"])
         with pytest.raises(StoreDamagedError, match="passage 'second:1'"):
