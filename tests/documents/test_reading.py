@@ -1,10 +1,11 @@
 import hashlib
 import json
 import os
+import tracemalloc
 
 import pytest
 
-from narrows.documents import SUFFIXES, UnsupportedEncoding, UnsupportedSuffix, read_documents, scan
+from narrows.documents import SUFFIXES, UnsupportedEncoding, UnsupportedSuffix, read_documents, reading, scan
 from narrows.errors import DocumentError
 
 HARD = "Žluťoučký kůň\r\n\r\n東京は晴れ。😀👩‍👩‍👧 café\r\nende\n"
@@ -14,6 +15,32 @@ def read(path):
     problems = []
     documents = list(read_documents(path, lambda name, error: problems.append((name, error))))
     return documents, problems
+
+
+@pytest.mark.parametrize("slice_size", [1, 3, 1000])
+def test_digest_does_not_depend_on_how_the_text_is_sliced(tmp_path, monkeypatch, slice_size):
+    monkeypatch.setattr(reading, "_HASHED_AT_ONCE", slice_size)
+    (tmp_path / "a.txt").write_bytes(HARD.encode())
+    [document], _ = read(tmp_path)
+    assert document.sha256 == hashlib.sha256(("1\na" + HARD).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".md", ".jsonl"])
+def test_a_large_text_stands_in_memory_once(tmp_path, suffix):
+    text = "the river " * 400_000
+    content = json.dumps({"text": text}) + "\n" if suffix == ".jsonl" else text
+    (tmp_path / f"a{suffix}").write_text(content)
+    del content
+    tracemalloc.start()
+    try:
+        documents = read_documents(tmp_path, lambda *_: None)
+        document = next(documents)
+        now, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert document.text == text
+    # While it is read, the bytes of the file stand beside it, and of a record its line.
+    assert now < 1.3 * len(text) and most < 3.3 * len(text)
 
 
 def only_problem(folder, name, content):

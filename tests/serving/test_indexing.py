@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from narrows.serving import indexing
 from narrows.serving.engine import Engine
 from narrows.serving.indexing import index_folder, pieces_of
 from narrows.store import Store, verify
+from narrows.store import writer as writing
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +179,69 @@ def test_a_large_document_that_fails_leaves_the_store_as_it_was(tmp_path, engine
     assert index_folder(folder, tmp_path / "s", engine).documents_read == 1
 
 
+@pytest.fixture
+def small_pieces(monkeypatch) -> None:
+    """What is longer than a note is a large document, in several groups and files."""
+    monkeypatch.setattr(indexing, "_PIECE_CHARACTERS", 1000)
+    monkeypatch.setattr(indexing, "_TOKENIZED_AT_ONCE", 3)
+    monkeypatch.setattr(indexing, "_GROUP_TOKENS", 150)
+    monkeypatch.setattr(writing, "_BYTES_PER_FRAGMENT", 1)
+
+
+def test_a_large_document_has_the_passages_of_its_pieces(tmp_path, engine, folder, small_pieces) -> None:
+    text = "Žluť 渡し船 café 🙂 ".join(sentences(number, 3) for number in range(40)) + "x" * 3000
+    (folder / "large.txt").write_text(text)
+    seen = []
+    index_folder(folder, tmp_path / "s", engine, on_progress=seen.append)
+    assert [progress.bytes_done for progress in seen] == sorted(progress.bytes_done for progress in seen)
+    assert seen[-1].bytes_done <= seen[-1].bytes_total
+    expected = list(indexing.tokenized_passages(engine, Document("large.txt", "", text, "0")))
+    with Store.open(tmp_path / "s", expect=None) as store:
+        stored = store.take([f"large.txt:{number}" for number in range(len(expected))])
+        assert [(row.start, row.end, row.token_ids.tolist()) for row in stored] == [tuple(one) for one in expected]
+        assert all(text[row.start : row.end] == row.text for row in stored)
+        assert f"large.txt:{len(expected)}" not in rows(tmp_path / "s")
+    assert verify(tmp_path / "s").ok
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C works as at a terminal; a shell's background job is started without."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("small_pieces", "interruptible")
+@pytest.mark.parametrize("moment", [1, 2, 5])
+def test_a_large_document_that_is_interrupted_loses_nothing(tmp_path, engine, folder, moment) -> None:
+    (folder / "large.txt").write_text(sentences(1, 100))
+    index_folder(folder, tmp_path / "s", engine)
+    before = rows(tmp_path / "s")
+    (folder / "large.txt").write_text(sentences(2, 80))
+    (folder / "a.txt").write_text("A new one.")
+    calls = []
+
+    def interrupt(passages):
+        calls.append(1)
+        # The first call encodes what comes before the large one.
+        if len(calls) == 1 + moment:
+            signal.raise_signal(signal.SIGINT)
+        return Engine.encode_passages(engine, passages)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "encode_passages", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            index_folder(folder, tmp_path / "s", engine)
+    assert verify(tmp_path / "s").ok
+    assert {name: value for name, value in rows(tmp_path / "s").items() if name != "a.txt:0"} == before
+    again = index_folder(folder, tmp_path / "s", engine)
+    assert (again.documents_read, again.documents_unchanged) == (1, 10)
+    assert verify(tmp_path / "s").ok
+    index_folder(folder, tmp_path / "anew", engine)
+    assert rows(tmp_path / "s") == rows(tmp_path / "anew")
+
+
 @pytest.mark.parametrize("text", ["x" * 5000, "word " * 1000, "一" * 3000 + "。" + "二" * 3000, "a\n\nb" * 1500, ""])
 def test_pieces_join_to_the_text(text, monkeypatch) -> None:
     monkeypatch.setattr(indexing, "_PIECE_CHARACTERS", 1000)
@@ -328,7 +393,10 @@ import os, signal, sys, torch
 torch.set_num_threads(1)
 from narrows.serving import indexing
 from narrows.serving.engine import Engine
+from narrows.store import writer
 indexing._GROUP_TOKENS, indexing._COMMITS_PER_TIDYING = 100, 3
+# Every fifth document is a large one, in several files.
+indexing._PIECE_CHARACTERS, writer._BYTES_PER_FRAGMENT = 1000, 1
 engine = Engine.from_pretrained(sys.argv[1])
 def tell(progress):
     os.write(1, "".join(f"{name}\\n" for name in progress.documents).encode())
@@ -375,7 +443,7 @@ def killed_at_random_moments(tmp_path: Path, checkpoint: Path, times: int, seed:
     folder.mkdir()
     names = [f"d{number:02}.txt" for number in range(40)]
     for number, name in enumerate(names):
-        (folder / name).write_text(sentences(number, 8))
+        (folder / name).write_text(sentences(number, 8 if number % 5 else 40))
     moments = random.Random(seed)
     reported: set[str] = set()
     command = [sys.executable, "-c", NURSERY, str(checkpoint), str(folder), str(store)]
@@ -394,7 +462,8 @@ def killed_at_random_moments(tmp_path: Path, checkpoint: Path, times: int, seed:
                     assert reported <= set(opened.documents())
             # Changed documents give every turn something to write.
             for name in moments.sample(names, 12):
-                (folder / name).write_text(sentences(1000 * turn + int(name[1:3]) + 50, 8))
+                number = int(name[1:3])
+                (folder / name).write_text(sentences(1000 * turn + number + 50, 8 if number % 5 else 40))
         assert reported
         assert run_once(nursery)[-1] == "done"
     assert verify(store).ok
@@ -426,7 +495,7 @@ def test_a_run_killed_before_its_first_commit_verifies_as_empty(tmp_path, engine
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_a_line_of_fifty_megabytes_needs_little_memory(tmp_path, engine) -> None:
     folder = tmp_path / "library"
     folder.mkdir()
@@ -438,6 +507,6 @@ def test_a_line_of_fifty_megabytes_needs_little_memory(tmp_path, engine) -> None
     report = index_folder(folder, tmp_path / "s", engine)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert report.documents_read == 1 and report.passages > 100_000
-    # The text itself takes 50 MB, three times while it is read; the states would take 300 MB.
-    assert grown < 400_000
+    # The text itself takes 50 MB, twice while it is read; the states would take 450 MB.
+    assert grown < 300_000
     assert verify(tmp_path / "s").ok

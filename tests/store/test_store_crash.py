@@ -16,34 +16,91 @@ from narrows.errors import StoreBusyError
 from narrows.store import Store, verify
 
 WRITER = """
-import sys, time
-sys.path.insert(0, sys.argv[2])
+import os, sys, traceback
+sys.path.insert(0, sys.argv[1])
 from conftest import build_document, WIDTH
-from narrows.store import Fingerprint, Store
+from narrows.store import Fingerprint, Store, writer as writing
+writing._BYTES_PER_FRAGMENT = 1
 fingerprint = Fingerprint(
     weights="a" * 64, tokenizer="b" * 64, split_layer=4, layout="joint", width=WIDTH, codec="int8"
 )
-path, first, count = sys.argv[1], int(sys.argv[3]), int(sys.argv[4])
+
+def write(path, first, count):
+    try:
+        store = Store.open(path, expect=fingerprint)
+    except Exception:
+        store = Store.create(path, fingerprint)
+    with store.writer() as writer:
+        for n in range(first, first + count):
+            # Every third one replaces a document that is there already.
+            name = f"d{n if n % 3 else max(n - 2, 0)}"
+            document = build_document(name, ["harbour clock"] * (1 + n % 4), sha256=f"{n:064d}", tokens=40)
+            if n % 2:
+                writer.put([document])
+            else:
+                # Comes in groups, each in a file of its own.
+                writer.put_large(document, len(document.passages), ([passage] for passage in document.passages))
+            print(f"{name} {n:064d}", flush=True)
+            if n % 10 == 9:
+                writer.finish()
+    print("done", flush=True)
+
 print("ready", flush=True)
-try:
-    store = Store.open(path, expect=fingerprint)
-except Exception:
-    store = Store.create(path, fingerprint)
-with store.writer() as writer:
-    for n in range(first, first + count):
-        # Every third one replaces a document that is there already.
-        name = f"d{n if n % 3 else max(n - 2, 0)}"
-        writer.put([build_document(name, ["harbour clock"] * (1 + n % 4), sha256=f"{n:064d}", tokens=40)])
-        print(f"{name} {n:064d}", flush=True)
-        if n % 10 == 9:
-            writer.finish()
-print("done", flush=True)
+"""
+
+ONE_WRITER = f"{WRITER}\nwrite(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))"
+
+# Importing torch takes seconds, so one process imports everything and forks a child for each writer; Lance,
+# which may not be forked once it runs, is first used in the child.
+NURSERY = f"""{WRITER}
+for line in sys.stdin:
+    path, first, count = line.rsplit(maxsplit=2)
+    child = os.fork()
+    if child == 0:
+        try:
+            write(path, int(first), int(count))
+        except BaseException:
+            print("failed", *traceback.format_exc().split(), flush=True)
+        os._exit(0)
+    os.write(1, f"child {{child}}\\n".encode())
+    os.waitpid(child, 0)
+    os.write(1, b"ended\\n")
 """
 
 
-def start_writer(path: Path, first: int, count: int, **options) -> subprocess.Popen:
-    command = [sys.executable, "-c", WRITER, str(path), str(Path(__file__).parent), str(first), str(count)]
+def start(script: str, *arguments: object, **options) -> subprocess.Popen:
+    command = [sys.executable, "-c", script, str(Path(__file__).parent), *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def start_writer(path: Path, first: int, count: int) -> subprocess.Popen:
+    return start(ONE_WRITER, path, first, count)
+
+
+def write_in_a_child(
+    nursery: subprocess.Popen, path: Path, first: int, count: int, kill_after: tuple[int, float] | None = None
+) -> str:
+    """What a writer printed; killed some seconds after its nth report, if asked.
+
+    Counted in reports, so that a busy machine is not too slow for it.
+    """
+    nursery.stdin.write(f"{path} {first} {count}\n")
+    nursery.stdin.flush()
+    child, lines = 0, []
+    while True:
+        line = nursery.stdout.readline()
+        assert line, nursery.stderr.read()
+        if line == "ended\n":
+            assert kill_after is None, lines[-1:]
+            return "".join(lines)
+        if line.startswith("child "):
+            child = int(line.split()[1])
+        else:
+            lines.append(line)
+        if kill_after is not None and child and len(lines) >= kill_after[0]:
+            time.sleep(kill_after[1])
+            os.kill(child, signal.SIGKILL)
+            kill_after = None
 
 
 def reported(output: str) -> dict[str, str]:
@@ -56,33 +113,32 @@ def killed_at_random_moments(path: Path, times: int, seed: int) -> None:
     known: dict[str, str] = {}
     first = 0
     commits = 0
-    for turn in range(times):
-        if turn and turn % 7 == 0:
-            path, known = path.with_name(f"{path.name}-{turn}"), {}
-        process = start_writer(path, first, 10_000)
-        assert process.stdout.readline() == "ready\n", process.stderr.read()
-        time.sleep(moments.uniform(0, 0.3))
-        assert process.poll() is None, process.stderr.read()
-        process.send_signal(signal.SIGKILL)
-        output, _ = process.communicate()
-        known.update(reported(output))
-        commits += len(reported(output))
-        first = max([first, *(int(sha256) + 1 for sha256 in reported(output).values())])
-        if not path.exists():
-            continue
-        report = verify(path)
-        assert report.ok, report.damages
-        if not (path / "manifest.json").exists():
-            assert not known
-            continue
-        with Store.open(path, expect=None) as store:
-            there = store.documents()
-        # What was reported is there, or replaced by a newer commit whose report died with the process.
-        assert all(there.get(name, "") >= sha256 for name, sha256 in known.items())
-    assert commits > times, "the writer was killed before it wrote anything; wait longer"
-    process = start_writer(path, first, 12)
-    output, errors = process.communicate()
-    assert output.endswith("done\n"), errors
+    with start(NURSERY, stdin=subprocess.PIPE) as nursery:
+        assert nursery.stdout.readline() == "ready\n", nursery.stderr.read()
+        for turn in range(times):
+            if turn and turn % 7 == 0:
+                path, known = path.with_name(f"{path.name}-{turn}"), {}
+            reports = moments.randrange(8)
+            # The first commit takes longest.
+            seconds = moments.uniform(0, 0.1 if reports else 0.3)
+            output = write_in_a_child(nursery, path, first, 10_000, (reports, seconds))
+            known.update(reported(output))
+            commits += len(reported(output))
+            first = max([first, *(int(sha256) + 1 for sha256 in reported(output).values())])
+            if not path.exists():
+                continue
+            report = verify(path)
+            assert report.ok, report.damages
+            if not (path / "manifest.json").exists():
+                assert not known
+                continue
+            with Store.open(path, expect=None) as store:
+                there = store.documents()
+            # What was reported is there, or replaced by a newer commit whose report died with the process.
+            assert all(there.get(name, "") >= sha256 for name, sha256 in known.items())
+        assert commits > times
+        output = write_in_a_child(nursery, path, first, 12)
+        assert output.endswith("done\n"), output
     assert verify(path).ok
 
 

@@ -17,6 +17,7 @@ __all__ = ["Document", "read_documents"]
 _TEXT_FIELDS = ("text", "contents", "body")
 _ID_FIELDS = ("id", "_id")
 _SNIFFED_BYTES = 8192
+_HASHED_AT_ONCE = 1 << 20
 _HEADING_OR_FENCE = re.compile(r"^ {0,3}(?:# ([^\r\n]*)|(```|~~~))", re.MULTILINE)
 
 
@@ -112,7 +113,9 @@ def _read_records(source: Source, on_problem: OnProblem) -> Iterator[Document]:
     for number, start, line in _lines(source):
         try:
             content = line if isinstance(line, str) else decode_text(line, source.id, offset=start)
-            if not content.strip():
+            # A long line does not stay in memory beside its document.
+            line = ""
+            if not content or content.isspace():
                 continue
             is_empty = False
             document = _record(source, number, content)
@@ -126,6 +129,7 @@ def _read_records(source: Source, on_problem: OnProblem) -> Iterator[Document]:
             on_problem(source.id, error)
             continue
         seen.add(document.id)
+        content = ""
         yield document
     if is_empty:
         raise DocumentError(f"expected text in {source.id}, but it is empty; fill it or leave it out")
@@ -147,10 +151,10 @@ def _lines(source: Source) -> Iterator[tuple[int, int, bytes | str]]:
                 f"expected text in {source.id}, but byte {nul} is a NUL as in binary files; "
                 "convert the file to UTF-8 text or leave it out"
             )
-        offset = 0
-        for number, line in enumerate(file, start=1):
-            yield number, offset, line
-            offset += len(line)
+        number = 0
+        while file.peek(1):
+            number += 1
+            yield number, file.tell(), file.readline()
 
 
 def _record(source: Source, number: int, line: str) -> Document:
@@ -227,5 +231,7 @@ def _markdown_title(text: str) -> str:
 def _document(name: str, title: str, text: str) -> Document:
     # The length of the title keeps ("ab", "c") and ("a", "bc") apart.
     digest = hashlib.sha256(f"{len(title)}\n{title}".encode())
-    digest.update(text.encode("utf-8"))
+    # A slice at a time: as a whole, the bytes of a large text would stand beside it once more.
+    for start in range(0, len(text), _HASHED_AT_ONCE):
+        digest.update(text[start : start + _HASHED_AT_ONCE].encode("utf-8"))
     return Document(id=name, title=title, text=text, sha256=digest.hexdigest())

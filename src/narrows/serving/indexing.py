@@ -6,6 +6,7 @@ document is cut into pieces, encoded and written piece by piece in one commit.
 
 import re
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,7 @@ _GROUP_TOKENS = 16_384
 # its end nor keeps every version's list of them.
 _COMMITS_PER_TIDYING = 64
 _PIECE_CHARACTERS = 200_000
+_TOKENIZED_AT_ONCE = 64
 _REMOVED_AT_ONCE = 1000
 _PARAGRAPH = re.compile(r"\n\s*\n|\r\n\s*\r\n")
 
@@ -161,6 +163,23 @@ def tokenized_passages(engine: Engine, document: Document) -> Iterator[Tokenized
             yield TokenizedPassage(span.start + shift, span.end + shift, ids)
 
 
+def _tokenized_between(engine: Engine, document: Document, borders: "array[int]") -> Iterator[TokenizedPassage]:
+    """The passages between pairs of borders; a passage's ids are those of its own text (see `passages_of`)."""
+    for first in range(0, len(borders), 2 * _TOKENIZED_AT_ONCE):
+        some = borders[first : first + 2 * _TOKENIZED_AT_ONCE]
+        spans = list(zip(some[::2], some[1::2], strict=True))
+        texts = engine.tokenize([document.text[start:end] for start, end in spans])
+        for (start, end), tokens in zip(spans, texts, strict=True):
+            yield TokenizedPassage(start, end, engine.close_passage(tokens.ids))
+
+
+def _bytes_of(text: str) -> int:
+    """Size in UTF-8, without a copy of the whole."""
+    if text.isascii():
+        return len(text)
+    return sum(len(text[at : at + _PIECE_CHARACTERS].encode()) for at in range(0, len(text), _PIECE_CHARACTERS))
+
+
 def _border(text: str, low: int, high: int) -> int:
     """The last good place to cut at within [low, high]: after a paragraph, a line, a word, or anywhere."""
     paragraphs = [match.end() for match in _PARAGRAPH.finditer(text, low, high)]
@@ -211,7 +230,7 @@ class _Run:
         self._pending_tokens = 0
         self._commits = 0
         self._source = ""
-        self._bytes_before = self._bytes_within = 0
+        self._bytes_before = self._bytes_within = self._bytes_last = 0
         self._started = time.monotonic()
 
     def elapsed(self) -> float:
@@ -277,7 +296,8 @@ class _Run:
         if source != self._source:
             self._bytes_before += self._sizes.get(self._source, 0)
             self._source, self._bytes_within = source, 0
-        self._bytes_within += len(document.text.encode())
+        self._bytes_last = _bytes_of(document.text)
+        self._bytes_within += self._bytes_last
 
     def _commit(self) -> None:
         """Encode and write what is pending, in one commit."""
@@ -297,25 +317,28 @@ class _Run:
     def _write_large(self, document: Document) -> None:
         """Encode and write a document that is too large to hold its states, in one commit.
 
-        It is cut twice, the first time to count its passages: each row says how many there are.
+        It is cut first, for each row says how many there are; of its passages only their borders are kept.
         """
-        count = sum(1 for _ in tokenized_passages(self._engine, document))
-        if count == 0:
+        borders = array("q")
+        for passage in tokenized_passages(self._engine, document):
+            borders.extend((passage.start, passage.end))
+        if not borders:
             raise _no_words(document)
-        self._writer.put_large(_stored_document(document, []), count, self._encoded_groups(document))
+        groups = self._encoded_groups(document, borders)
+        self._writer.put_large(_stored_document(document, []), len(borders) // 2, groups)
         self._seen.add(document.id)
         self._committed([document.id])
 
-    def _encoded_groups(self, document: Document) -> Iterator[list[StoredPassage]]:
+    def _encoded_groups(self, document: Document, borders: "array[int]") -> Iterator[list[StoredPassage]]:
         group: list[_Item] = []
         tokens = 0
-        before = self._bytes_within - len(document.text.encode())
-        for index, passage in enumerate(tokenized_passages(self._engine, document)):
+        within = self._bytes_within - self._bytes_last
+        for index, passage in enumerate(_tokenized_between(self._engine, document, borders)):
             group.append((document, index, passage))
             tokens += len(passage.ids)
             if tokens >= _GROUP_TOKENS:
                 yield self._encode(group)
-                self._tell([], before + round(passage.end / len(document.text) * (self._bytes_within - before)))
+                self._tell([], within + round(passage.end / len(document.text) * self._bytes_last))
                 group, tokens = [], 0
         if group:
             yield self._encode(group)

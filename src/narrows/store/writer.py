@@ -1,14 +1,15 @@
 """`Writer`: the one that changes a store, a commit at a time."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
 
 import lance
 import pyarrow as pa
+from lance.fragment import write_fragments
 
-from narrows.errors import StoreError, UsageError
+from narrows.errors import UsageError
 from narrows.store import layout, rows
 from narrows.store.reader import Store, sql_in
 from narrows.store.records import StoredDocument, StoredPassage, VerifyReport
@@ -18,7 +19,11 @@ INDEX_NAME = "text_idx"
 _MANY_FRAGMENTS = 32
 # A fragment of that many rows is not rewritten again (about 0.5 GB of int8 states at width 384).
 _ROWS_PER_FRAGMENT = 4096
+# What is joined is read so many rows at a time; Lance's own 8192 would hold a gigabyte of states.
+_ROWS_JOINED_AT_ONCE = 128
 _MANY_DELETED = 0.2
+# A large document waits in memory until it fills a fragment of that size.
+_BYTES_PER_FRAGMENT = 32_000_000
 
 
 class Writer:
@@ -70,7 +75,7 @@ class Writer:
             return
         store = self._store
         table = rows.documents_to_table(documents, store.codec, store.fingerprint.width, store.vector_width)
-        self._write(dataset, table, [document.document_id for document in documents])
+        self._commit(dataset, self._write(dataset, table), [document.document_id for document in documents])
 
     def put_large(self, document: StoredDocument, count: int, groups: Iterable[Sequence[StoredPassage]]) -> None:
         """Write one document whose passages do not fit in memory together, in one commit.
@@ -78,7 +83,8 @@ class Writer:
         Args:
             document: its id, sha256 and title; its own passages are not looked at.
             count: the number of passages that are going to come.
-            groups: the passages in order, some at a time; a group is written before the next is asked for.
+            groups: the passages in order, some at a time; they wait until they fill a file of 32 MB, and the
+                next is not asked for before that is written.
 
         Raises:
             UsageError: a passage is not what the store can keep, there are not `count` of them, or the writer
@@ -90,35 +96,38 @@ class Writer:
         batches = rows.passages_to_batches(
             document, count, groups, store.codec, store.fingerprint.width, store.vector_width
         )
-        failures: list[BaseException] = []
+        # No commit names these files before the last of them is written: until then the document is what it
+        # was, and what a killed writer leaves of them goes with the next `finish()`.
+        written: list[lance.FragmentMetadata] = []
+        waiting: list[pa.RecordBatch] = []
+        for batch in batches:
+            waiting.append(batch)
+            if sum(batch.nbytes for batch in waiting) >= _BYTES_PER_FRAGMENT:
+                written += self._write(dataset, pa.Table.from_batches(waiting))
+                waiting = []
+        if waiting:
+            written += self._write(dataset, pa.Table.from_batches(waiting))
+        self._commit(dataset, written, [document.document_id])
 
-        def stream() -> Iterator[pa.RecordBatch]:
-            try:
-                yield from batches
-            except BaseException as error:
-                failures.append(error)
-                raise
+    def _write(self, dataset: lance.LanceDataset, table: pa.Table) -> list[lance.FragmentMetadata]:
+        """Write rows to files that no version of the dataset names yet."""
+        with layout.lance_errors(self._store.path, "writing to"):
+            fragments = write_fragments(table, dataset, data_storage_version=dataset.data_storage_version)
+        assert isinstance(fragments, list)
+        return fragments
 
-        data = pa.RecordBatchReader.from_batches(rows.schema(store.vector_width), stream())
-        try:
-            self._write(dataset, data, [document.document_id])
-        except StoreError:
-            # What the caller's passages raised went through Lance, which put it into words of its own.
-            if failures:
-                raise failures[0] from None
-            raise
-
-    def _write(self, dataset: lance.LanceDataset, data: pa.Table | pa.RecordBatchReader, ids: list[str]) -> None:
+    def _commit(self, dataset: lance.LanceDataset, written: list[lance.FragmentMetadata], ids: list[str]) -> None:
+        """Put what was written in place of all rows that these documents have, in one version."""
         known = [document_id for document_id in ids if document_id in self._known]
         # Forgotten first and set last: after a write that failed, what is there has to be looked up again.
         there, self._known_ids = self._known, None
         with layout.lance_errors(self._store.path, "writing to"):
-            if known:
-                merge = dataset.merge_insert("passage_id").when_matched_update_all()
-                merge = merge.when_not_matched_insert_all()
-                merge.when_not_matched_by_source_delete(sql_in("document_id", known)).execute(data)
-            else:
-                dataset.insert(data)
+            changed, removed = _without(dataset, known) if known else ([], [])
+            # merge_insert would do the same, but holds all new rows in memory.
+            change = lance.LanceOperation.Update(
+                removed_fragment_ids=removed, updated_fragments=changed, new_fragments=written
+            )
+            self._dataset = lance.LanceDataset.commit(dataset, change, read_version=dataset.version)
         self._known_ids = there.union(ids)
 
     def remove(self, document_ids: Sequence[str]) -> None:
@@ -178,7 +187,9 @@ class Writer:
         store = self._store
         with layout.lance_errors(store.path, "writing to"):
             if self._is_scattered(dataset):
-                dataset.optimize.compact_files(target_rows_per_fragment=_ROWS_PER_FRAGMENT)
+                dataset.optimize.compact_files(
+                    target_rows_per_fragment=_ROWS_PER_FRAGMENT, batch_size=_ROWS_JOINED_AT_ONCE, num_threads=1
+                )
             dataset.optimize.optimize_indices()
             store.refresh()
             if layout.try_alone(store._reading):
@@ -237,3 +248,24 @@ class Writer:
         if self._writing is not None:
             os.close(self._writing)
         self._writing = self._dataset = self._known_ids = None
+
+
+def _without(
+    dataset: lance.LanceDataset, document_ids: Sequence[str]
+) -> tuple[list[lance.FragmentMetadata], list[int]]:
+    """The fragments that lose some rows when these documents go, and the ids of those that lose all."""
+    found = dataset.to_table(columns=[], filter=sql_in("document_id", document_ids), with_row_id=True)
+    # A row id is the number of its fragment and its place there, 32 bits each.
+    row_ids = found["_rowid"].to_numpy()
+    changed: list[lance.FragmentMetadata] = []
+    removed: list[int] = []
+    for fragment in dataset.get_fragments():
+        places = row_ids[row_ids >> 32 == fragment.fragment_id] & 0xFFFFFFFF
+        if not len(places):
+            continue
+        left = fragment.delete_rows(places.tolist())
+        if left is None:
+            removed.append(fragment.fragment_id)
+        else:
+            changed.append(left)
+    return changed, removed
