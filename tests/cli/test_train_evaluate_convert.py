@@ -70,6 +70,32 @@ def test_convert_writes_a_model_and_refuses_to_overwrite(tiny_bert, tmp_path, ca
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_convert_splits_a_deformer_elsewhere(tiny_bert, tmp_path, capsys) -> None:
+    first, second = str(tmp_path / "first"), tmp_path / "second"
+    assert main(["convert", str(tiny_bert), first, "-k", "3", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["convert", first, str(second), "-k", "1", "--json", "--quiet"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["split_layer"] == 1 and not report["dropped"] and not report["new"]
+    assert DeformerForQuestionAnswering.from_pretrained(second).config.split_layer == 1
+
+
+def test_a_config_with_a_field_of_another_type_is_one_sentence(tiny_bert, squad, tmp_path, capsys) -> None:
+    model, out = tmp_path / "model", str(tmp_path / "out")
+    assert main(["convert", str(tiny_bert), str(model), "-k", "3", "--quiet"]) == 0
+    capsys.readouterr()
+    path = model / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "split_layer": "two"}))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("The boat.")
+    for arguments in (
+        ["convert", str(model), out, "-k", "1"],
+        ["evaluate", str(model), str(squad / "dev.json"), "--quiet"],
+        ["index", str(tmp_path / "notes"), "-o", out, "--model", str(model), "--quiet"],
+    ):
+        assert "`split_layer` must be of type int, got 'two'; change it in config.json" in _refused(capsys, *arguments)
+
+
 def test_convert_used_wrongly(tiny_bert, tmp_path, capsys) -> None:
     out = str(tmp_path / "out")
     assert "from 0 to 4 for 5 layers, got 9" in _refused(capsys, "convert", str(tiny_bert), out, "-k", "9")
@@ -142,6 +168,28 @@ def test_train_used_wrongly(recipe, squad, tmp_path, capsys, monkeypatch) -> Non
     assert "expected a recipe at" in _refused(capsys, "train", "none.yaml", "--data", str(squad))
     (tmp_path / "taken").write_text("")
     assert "expected a folder to write to" in _refused(capsys, *with_data, "-o", str(tmp_path / "taken"))
+
+
+def test_several_recipes_are_a_queue(recipe, squad, tmp_path, capsys) -> None:
+    second = tmp_path / "second.yaml"
+    text = recipe.read_text().replace("name: small", "name: second")
+    second.write_text(text)
+    third = tmp_path / "third.yaml"
+    third.write_text(text.replace("name: second", "name: third"))
+    runs = tmp_path / "runs"
+    common = ["--data", str(squad), "--runs", str(runs), "--quiet"]
+    assert main(["train", str(recipe), str(second), *common]) == 0
+    written = (runs / "second" / "log.jsonl").stat().st_mtime_ns
+    # What is done is passed over.
+    assert main(["train", str(recipe), str(second), str(third), *common]) == 0
+    assert (runs / "second" / "log.jsonl").stat().st_mtime_ns == written
+    assert (runs / "third" / "model" / "config.json").is_file()
+    capsys.readouterr()
+    one_folder = _refused(capsys, "train", str(recipe), str(second), *common, "-o", str(tmp_path / "o"))
+    assert "expected one recipe with --output, got 2; leave out --output" in one_folder
+    assert "expected recipes of different names, got 'small' twice" in _refused(
+        capsys, "train", str(recipe), str(recipe), *common
+    )
 
 
 def test_evaluate_used_wrongly(tiny_bert, squad, tmp_path, capsys) -> None:

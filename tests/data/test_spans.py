@@ -162,6 +162,20 @@ def test_empty_texts_and_no_examples(words):
     assert not feature.answerable
 
 
+def test_special_tokens_in_a_text_are_text(tiny_bert):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    before = tokenizer.backend_tokenizer.to_str()
+    context = "The [SEP] mark and [CLS] and[MASK]the [PAD] of [UNK] words."
+    item = example(context, ("[MASK]", context.index("[MASK]")), question="What is [SEP]?")
+    [feature], _, misaligned = SpanEncoder(tokenizer).encode([item])
+    assert misaligned == 0 and text_of(feature, context) == "[MASK]"
+    assert not set(feature.question_ids + feature.passage_ids) & set(tokenizer.all_special_ids)
+    assert "".join(context[start:end] for start, end in feature.passage_offsets) == context.replace(" ", "")
+    assert tokenizer.backend_tokenizer.to_str() == before
+
+
 def test_an_answer_off_its_offset_is_refused(words):
     pattern = "question q: expected the answer 'w2' at character 3 of its context, got 'w1'; correct its start"
     with pytest.raises(UsageError, match=pattern):

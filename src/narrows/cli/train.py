@@ -13,10 +13,12 @@ __all__ = ["command"]
 
 
 def command(
-    recipe: Annotated[Path, typer.Argument(help="YAML file of the recipe.")],
+    recipes: Annotated[list[Path], typer.Argument(help="YAML files of recipes, trained one after another.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Folder of the run; RUNS/NAME by default.", show_default=False),
+        typer.Option(
+            "--output", "-o", help="Folder of the run (of one recipe); RUNS/NAME by default.", show_default=False
+        ),
     ] = None,
     data: Annotated[
         Path | None,
@@ -39,37 +41,53 @@ def command(
     """Train from a recipe: convert, distil or fine-tune.
 
     The same command goes on with a run that was stopped (Ctrl-C or SIGTERM saves first), and does nothing
-    when it is done.
+    when it is done: several recipes are a queue that can be stopped and started again.
     """
     if data is None:
         raise UsageError("expected a data folder, got none; pass --data DIR or set NARROWS_DATA")
+    if output is not None and len(recipes) > 1:
+        raise UsageError(
+            f"expected one recipe with --output, got {len(recipes)}; leave out --output, or pass --runs DIR"
+        )
 
-    from narrows.training.build import find_checkpoint, plan_run
     from narrows.training.recipe import load_recipe
-    from narrows.training.run import train
 
-    loaded = load_recipe(recipe, settings=_settings(settings or []))
+    # All of them before the first run: a mistake in the last one shows now, not tomorrow.
+    loaded = [(path, load_recipe(path, settings=_settings(settings or []))) for path in recipes]
+    _check_names([recipe.name for _, recipe in loaded])
+    for path, recipe in loaded:
+        # Only now: it may start from what the recipe before it made.
+        _require_checkpoints(recipe, runs)
+        if dry_run:
+            _dry_run(recipe, data, runs, json=json)
+            continue
+        folder = runs / recipe.name if output is None else output
+        _train(recipe, data, runs, folder, _command_line(path, settings or []), json=json, quiet=quiet)
+
+
+def _check_names(names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"expected recipes of different names, got {twice[0]!r} twice; rename one of them")
+
+
+def _require_checkpoints(recipe: Any, runs: Path) -> None:
     from narrows.cli.convert import require_checkpoint
+    from narrows.training.build import find_checkpoint
 
-    for checkpoint in (loaded.model.checkpoint, loaded.teacher):
+    for checkpoint in (recipe.model.checkpoint, recipe.teacher):
         if checkpoint is not None:
             require_checkpoint(find_checkpoint(checkpoint, runs))
-    if dry_run:
-        _show(loaded, plan_run(loaded, data=data, runs=runs), json=json)
-        return
+
+
+def _train(recipe: Any, data: Path, runs: Path, folder: Path, command_line: str, *, json: bool, quiet: bool) -> None:
     from transformers.utils import logging
 
+    from narrows.training.run import train
+
     logging.disable_progress_bar()
-    folder = runs / loaded.name if output is None else output
     console = options.stderr_console(quiet=quiet)
-    model = train(
-        loaded,
-        data=data,
-        output=folder,
-        quiet=quiet,
-        runs=runs,
-        command=_command_line(recipe, settings or []),
-    )
+    model = train(recipe, data=data, output=folder, quiet=quiet, runs=runs, command=command_line)
     if model is None:
         console.print(f"stopped and saved in {folder}; the same command goes on", markup=False)
         raise typer.Exit(130)
@@ -88,7 +106,10 @@ def _settings(pairs: list[str]) -> dict[str, str]:
     return settings
 
 
-def _show(recipe: Any, plan: Any, *, json: bool) -> None:
+def _dry_run(recipe: Any, data: Path, runs: Path, *, json: bool) -> None:
+    from narrows.training.build import plan_run
+
+    plan = plan_run(recipe, data=data, runs=runs)
     if json:
         options.emit_json({"recipe": recipe, "plan": plan})
         return

@@ -152,8 +152,15 @@ class SpanEncoder:
         encoded = {}
         for first in range(0, len(unique), _TEXTS_PER_CALL):
             batch = unique[first : first + _TEXTS_PER_CALL]
-            # verbose=False: texts longer than the model are cut into windows here, so its warning misleads.
-            output = self._tokenizer(batch, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+            # A text's own "[SEP]" is text. Texts longer than the model are cut into windows here, so that its
+            # warning misleads (verbose).
+            output = self._tokenizer(
+                batch,
+                add_special_tokens=False,
+                split_special_tokens=True,
+                return_offsets_mapping=True,
+                verbose=False,
+            )
             for text, ids, offsets in zip(batch, output["input_ids"], output["offset_mapping"], strict=True):
                 encoded[text] = (list(ids), offsets)
         return encoded

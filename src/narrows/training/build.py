@@ -80,7 +80,7 @@ def build_model(checkpoint: str, *, split_layer: int, dropout: float = 0.0) -> t
 def plan_run(recipe: Recipe, *, data: Path, runs: Path | None = None) -> Plan:
     """Read and cut a recipe's data, and count; no model is built."""
     folder = checkpoint_folder(find_checkpoint(recipe.model.checkpoint, runs))
-    rows, batches = _rows(recipe, AutoTokenizer.from_pretrained(folder), data)
+    rows, batches = _rows(recipe, AutoTokenizer.from_pretrained(folder), data, runs)
     return _plan(recipe, rows, batches)
 
 
@@ -100,7 +100,7 @@ def build_run(recipe: Recipe, *, data: Path, output: Path, quiet: bool = False, 
     model.config.max_passage_tokens = recipe.data.max_passage_tokens
     finish = choose_trainable(model, recipe.tune)
     teacher = _teacher(recipe, runs, layers=model.config.num_hidden_layers)
-    rows, plan = _rows(recipe, tokenizer, data)
+    rows, plan = _rows(recipe, tokenizer, data, runs)
     if recipe.tune.what in ("upper", "lora") and recipe.model.split_layer > 0:
         _store_lower_states(model, rows, recipe, output, quiet=quiet)
     tune_features, evaluate_model = (
@@ -138,9 +138,10 @@ def _teacher(recipe: Recipe, runs: Path | None, *, layers: int) -> DeformerForQu
     return teacher
 
 
-def _rows(recipe: Recipe, tokenizer: Any, data: Path) -> tuple[SpanRows, BatchPlan]:
+def _rows(recipe: Recipe, tokenizer: Any, data: Path, runs: Path | None) -> tuple[SpanRows, BatchPlan]:
     optimiser = recipe.optimiser
-    rows = SpanRows(read_parts(recipe.data.train, data, seed=optimiser.seed), tokenizer, recipe.data)
+    examples = read_parts(recipe.data.train, data, seed=optimiser.seed, runs=runs)
+    rows = SpanRows(examples, tokenizer, recipe.data)
     plan = BatchPlan(rows.lengths, batch_tokens=optimiser.batch_tokens, epochs=optimiser.epochs, seed=optimiser.seed)
     return rows, plan
 

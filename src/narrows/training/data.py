@@ -15,8 +15,11 @@ from narrows.data import (
     SpanEncoder,
     SpanFeature,
     add_unanswerable_pairs,
+    cloze_examples,
+    join_contexts,
     join_pair,
     passage_start,
+    read_articles,
     read_qamr,
     read_reqa_pairs,
     read_split,
@@ -30,24 +33,32 @@ from narrows.training.states import Side, StoredStates
 __all__ = ["BatchPlan", "SpanRows", "collate_rows", "read_part", "read_parts"]
 
 
-def read_parts(parts: Sequence[DataPart], folder: Path, *, seed: int) -> list[QAExample]:
+def read_parts(parts: Sequence[DataPart], folder: Path, *, seed: int, runs: Path | None = None) -> list[QAExample]:
     """All examples of some parts, as often as each asks; an id in several parts is taken from the first."""
     examples: list[QAExample] = []
     seen: set[str] = set()
     for part in parts:
-        fresh = [example for example in read_part(part, folder, seed=seed) if example.id not in seen]
+        fresh = [example for example in read_part(part, folder, seed=seed, runs=runs) if example.id not in seen]
         seen.update(example.id for example in fresh)
         examples += fresh * part.times
     return examples
 
 
-def read_part(part: DataPart, folder: Path, *, seed: int) -> list[QAExample]:
+def read_part(part: DataPart, folder: Path, *, seed: int, runs: Path | None = None) -> list[QAExample]:
     """The examples of one part of a recipe.
+
+    Args:
+        part: what to read.
+        folder: of the data.
+        seed: chooses what is made up: unanswerable pairs, cloze questions, places in joined contexts.
+        runs: where a file that another run made is looked for first.
 
     Raises:
         UsageError: a missing file, an unknown part of the split, or nothing left.
     """
     path = folder / part.file
+    if runs is not None and (runs / part.file).is_file():
+        path = runs / part.file
     if not path.is_file():
         raise UsageError(f"expected data at {path}, got no such file; pass --data DIR or set NARROWS_DATA")
     titles = None
@@ -58,6 +69,8 @@ def read_part(part: DataPart, folder: Path, *, seed: int) -> list[QAExample]:
         titles = parts[part.part]
     if part.format == "squad":
         examples = list(read_squad(path, titles=titles))
+    elif part.format == "cloze":
+        examples = cloze_examples(read_articles(path, titles=titles), seed=seed)
     else:
         examples = list(read_qamr(path) if part.format == "qamr" else read_reqa_pairs(path))
     if part.answers != "all":
@@ -66,6 +79,8 @@ def read_part(part: DataPart, folder: Path, *, seed: int) -> list[QAExample]:
         raise UsageError(
             f"expected examples in {path}, got none after the choice of titles and answers; mend the recipe"
         )
+    if part.join > 1:
+        examples = join_contexts(examples, contexts=part.join, seed=seed)
     return add_unanswerable_pairs(examples, share=part.negatives, seed=seed) if part.negatives else examples
 
 

@@ -52,21 +52,24 @@ class DataPart(_Section):
     """One source of examples.
 
     Attributes:
-        format: `squad` (v1.1 or v2.0 JSON), `qamr` (JSONL), or `pairs` (questions and texts without labels).
-        file: path under the data folder.
+        format: `squad` (v1.1 or v2.0 JSON), `qamr` (JSONL), `pairs` (questions and texts without labels), or
+            `cloze` (running text, out of which questions are made; see `narrows.data.cloze`).
+        file: path under the data folder, or under that of the runs, which is looked at first.
         split: JSON file with lists of titles by part, and the part taken.
         part: name of that part.
         answers: keep all questions, or only those with or without an answer.
         negatives: share of questions repeated with another passage that does not answer.
+        join: contexts in a passage; above 1 the neighbours of an example's context in the file stand around it.
         times: how often the part is seen in an epoch.
     """
 
-    format: Literal["squad", "qamr", "pairs"]
+    format: Literal["squad", "qamr", "pairs", "cloze"]
     file: str
     split: str | None = None
     part: str | None = None
     answers: Literal["all", "answerable", "unanswerable"] = "all"
     negatives: float = Field(0.0, ge=0, le=1)
+    join: int = Field(1, ge=1)
     times: int = Field(1, ge=1)
 
 

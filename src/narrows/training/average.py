@@ -1,0 +1,88 @@
+"""One model out of several of a kind: `python -m narrows.training.average OUT MODEL MODEL …`.
+
+Models that were trained from one start lie in one valley as a rule, and the mean of their weights is better than each
+(Wortsman et al. 2022, "Model soups"), at the cost of one. Whether it is here, `narrows evaluate` tells on tune data.
+"""
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from narrows.deformer import DeformerForQuestionAnswering
+from narrows.errors import NarrowsError, UsageError
+from narrows.evaluation.run import load_span_model
+from narrows.hf.tokenizers import tokenizer_digest
+
+__all__ = ["average_models"]
+
+
+def average_models(checkpoints: Sequence[str | Path]) -> DeformerForQuestionAnswering:
+    """The model whose weights are the mean of several models' weights.
+
+    Args:
+        checkpoints: two or more span models of one shape, split layer and tokenizer, trained from one start.
+
+    Returns:
+        The mean, in fp32, with the first model's config.
+
+    Raises:
+        UsageError: fewer than two, or models that differ in shape, split layer or tokenizer.
+        ConversionError: a checkpoint without a trained span head.
+    """
+    if len(checkpoints) < 2:
+        raise UsageError(f"expected two models or more to average, got {len(checkpoints)}; name another one")
+    mean, tokenizer = load_span_model(checkpoints[0])
+    tensors: dict[str, Tensor] = {name: tensor.double() for name, tensor in mean.state_dict().items()}
+    for checkpoint in checkpoints[1:]:
+        model, other = load_span_model(checkpoint)
+        added = model.state_dict()
+        same = {name: tensor.shape for name, tensor in added.items()} == {n: t.shape for n, t in tensors.items()}
+        if not same or model.config.split_layer != mean.config.split_layer:
+            raise UsageError(
+                f"expected models of one shape and split layer, got {checkpoints[0]} and {checkpoint}; "
+                "average models of one kind"
+            )
+        if tokenizer_digest(other) != tokenizer_digest(tokenizer):
+            raise UsageError(
+                f"expected models of one tokenizer, got another in {checkpoint} than in {checkpoints[0]}; "
+                "average models of one kind"
+            )
+        for name, tensor in added.items():
+            tensors[name] += tensor.double()
+    mean.load_state_dict({name: (tensor / len(checkpoints)).float() for name, tensor in tensors.items()})
+    return mean
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line, whose help tells the arguments; ends the process."""
+    parser = argparse.ArgumentParser(prog="python -m narrows.training.average", description=__doc__)
+    parser.add_argument("out", type=Path, help="folder of the new model")
+    parser.add_argument("models", nargs="+", help="checkpoints of span models, trained from one start")
+    arguments = parser.parse_args(argv)
+    try:
+        if arguments.out.exists():
+            raise UsageError(f"expected a new folder to write to, got {arguments.out}, which is there; choose another")
+        model = average_models(arguments.models)
+    except NarrowsError as error:
+        parser.exit(error.exit_code, f"narrows: error: {error}\n")
+    partial = arguments.out.with_name(arguments.out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    model.save_pretrained(partial)
+    AutoTokenizer.from_pretrained(arguments.models[0]).save_pretrained(partial)
+    readme = Path(arguments.models[0]) / "README.md"
+    if readme.is_file():
+        made_of = ", ".join(f"`{Path(name).parent.name}`" for name in arguments.models)
+        note = (
+            f"The mean of the weights of {made_of} (`python -m narrows.training.average`); the card is the first one's."
+        )
+        (partial / "README.md").write_text(f"{readme.read_text(encoding='utf-8')}\n{note}\n", encoding="utf-8")
+    partial.rename(arguments.out)
+    parser.exit(0, f"{arguments.out}: the mean of {len(arguments.models)} models\n")
+
+
+if __name__ == "__main__":
+    main()

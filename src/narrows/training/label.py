@@ -1,0 +1,141 @@
+"""Answers for questions that have none yet: `python -m narrows.training.label MODEL PAIRS OUT`.
+
+A reader that knows which sentence holds the answer finds it far more surely than one that reads a whole passage.
+Its answers, joined into passages again by a recipe (`join`), teach the next reader.
+"""
+
+import argparse
+import gzip
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from narrows.data import QAExample, SpanEncoder, read_reqa_pairs
+from narrows.errors import NarrowsError, UsageError
+from narrows.evaluation.run import load_span_model
+from narrows.evaluation.spans import SpanPrediction, predict_spans
+
+__all__ = ["label_examples", "surest", "write_squad"]
+
+
+def label_examples(
+    checkpoint: str | Path, examples: Sequence[QAExample], *, batch_tokens: int = 8192
+) -> list[SpanPrediction]:
+    """A model's best span for every question in its context.
+
+    Args:
+        checkpoint: of a span model.
+        examples: questions; their answers are not looked at.
+        batch_tokens: padded tokens of a forward pass.
+
+    Raises:
+        ConversionError: a checkpoint without a trained span head.
+    """
+    model, tokenizer = load_span_model(checkpoint)
+    config = model.config
+    encoder = SpanEncoder(
+        tokenizer,
+        max_question_tokens=config.max_question_tokens,
+        max_passage_tokens=config.max_passage_tokens,
+        overlap=min(128, config.max_passage_tokens // 2),
+    )
+    return predict_spans(
+        model,
+        examples,
+        encoder.encode(examples).features,
+        cls=tokenizer.cls_token_id,
+        sep=tokenizer.sep_token_id,
+        pad=tokenizer.pad_token_id,
+        batch_tokens=batch_tokens,
+        max_answer_tokens=config.max_answer_tokens,
+    )
+
+
+def surest(
+    examples: Sequence[QAExample], spans: Sequence[SpanPrediction], *, share: float
+) -> tuple[list[QAExample], list[SpanPrediction]]:
+    """The share of the questions whose spans lie farthest above "no answer", in their old order.
+
+    Raises:
+        UsageError: a share that is not above 0 and at most 1.
+    """
+    if not 0 < share <= 1:
+        raise UsageError(f"expected a share above 0 and at most 1, got {share}; pass one such as 0.8")
+    order = sorted(range(len(spans)), key=lambda index: -spans[index].margin)
+    kept = sorted(order[: round(share * len(order))])
+    return [examples[index] for index in kept], [spans[index] for index in kept]
+
+
+def write_squad(examples: Sequence[QAExample], spans: Sequence[SpanPrediction], path: Path) -> int:
+    """Writes questions with their spans in the SQuAD layout, gzipped; one whose span is empty is left out.
+
+    Returns:
+        Questions written.
+    """
+    articles: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    written = 0
+    for example, span in zip(examples, spans, strict=True):
+        if not span.text:
+            continue
+        answers = [{"text": span.text, "answer_start": span.start}]
+        record = {"id": example.id, "question": example.question, "answers": answers}
+        articles.setdefault(example.title, {}).setdefault(example.context, []).append(record)
+        written += 1
+    data = [
+        {"title": title, "paragraphs": [{"context": context, "qas": qas} for context, qas in paragraphs.items()]}
+        for title, paragraphs in articles.items()
+    ]
+    partial = path.with_name(path.name + ".partial")
+    with gzip.open(partial, "wt", encoding="utf-8") as file:
+        json.dump({"version": "labelled", "data": data}, file, ensure_ascii=False)
+    os.replace(partial, path)
+    return written
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line, whose help tells the arguments; ends the process."""
+    parser = argparse.ArgumentParser(prog="python -m narrows.training.label", description=__doc__)
+    parser.add_argument("model", help="checkpoint of a span model")
+    parser.add_argument("pairs", type=Path, help="questions and sentences in the ReQA layout")
+    parser.add_argument("out", type=Path, help="SQuAD file to write, ending in .json.gz")
+    parser.add_argument("--share", type=float, default=1.0, help="of the questions, the surest, to keep (1: all)")
+    arguments = parser.parse_args(argv)
+    try:
+        # Before the reading, which takes long.
+        _check_out(arguments.out)
+        surest([], [], share=arguments.share)
+        examples = _in_order(list(read_reqa_pairs(arguments.pairs)))
+        spans = label_examples(arguments.model, examples)
+        written = write_squad(*surest(examples, spans, share=arguments.share), arguments.out)
+    except NarrowsError as error:
+        parser.exit(error.exit_code, f"narrows: error: {error}\n")
+    parser.exit(0, f"{arguments.out}: {written:,} of {len(examples):,} questions\n")
+
+
+def _check_out(path: Path) -> None:
+    if not path.name.endswith(".json.gz"):
+        raise UsageError(f"expected a file to write that ends in .json.gz, got {path}; rename it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"expected a folder to write to, got {path.parent} ({error.strerror}); choose another"
+        ) from error
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UsageError(f"expected a file to write, got {path}, which cannot be made; choose another one")
+
+
+def _in_order(examples: list[QAExample]) -> list[QAExample]:
+    """By id where all ids are numbers, as in ReQA's training pairs: places in SQuAD's training file.
+
+    Their order brings the sentences of an article together.
+    """
+    if all(example.id.isascii() and example.id.isdigit() for example in examples):
+        examples.sort(key=lambda example: int(example.id))
+    return examples
+
+
+if __name__ == "__main__":
+    main()

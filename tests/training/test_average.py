@@ -1,0 +1,58 @@
+"""Averaged models: the mean of the weights, of models of one kind only."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from narrows.deformer import DeformerForQuestionAnswering
+from narrows.deformer.convert import convert_checkpoint
+from narrows.errors import UsageError
+from narrows.training.average import average_models, main
+
+
+def _model(tiny_bert: Path, folder: Path, *, seed: int, split_layer: int = 2, **overrides) -> Path:
+    torch.manual_seed(seed)
+    model, _ = convert_checkpoint(tiny_bert, split_layer=split_layer, task="question-answering", **overrides)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    model.save_pretrained(folder)
+    (folder / "README.md").write_text(f"card {seed}\n")
+    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(folder)
+    return folder
+
+
+def test_the_mean_of_three(tiny_bert, tmp_path, capsys) -> None:
+    folders = [_model(tiny_bert, tmp_path / f"run-{seed}" / "model", seed=seed) for seed in range(3)]
+    out = tmp_path / "mean"
+    with pytest.raises(SystemExit) as caught:
+        main([str(out), *map(str, folders)])
+    assert caught.value.code == 0 and f"{out}: the mean of 3 models" in capsys.readouterr().err
+    mean = DeformerForQuestionAnswering.from_pretrained(out)
+    states = [DeformerForQuestionAnswering.from_pretrained(folder).state_dict() for folder in folders]
+    for name, tensor in mean.state_dict().items():
+        torch.testing.assert_close(tensor, torch.stack([state[name] for state in states]).mean(0))
+    assert mean.config.split_layer == 2
+    card = (out / "README.md").read_text()
+    assert card.startswith("card 0") and "`run-0`, `run-1`, `run-2`" in card
+
+
+def test_unlike_models_are_refused(tiny_bert, tmp_path, capsys) -> None:
+    one = _model(tiny_bert, tmp_path / "one", seed=0)
+    with pytest.raises(UsageError, match="expected two models or more to average, got 1; name another one"):
+        average_models([one])
+    split = _model(tiny_bert, tmp_path / "split", seed=1, split_layer=3)
+    with pytest.raises(
+        UsageError, match="expected models of one shape and split layer, got .*one and .*split; average"
+    ):
+        average_models([one, split])
+    other = _model(tiny_bert, tmp_path / "other", seed=1)
+    vocabulary = other / "tokenizer.json"
+    with pytest.raises(SystemExit) as caught:
+        main([str(one), str(one), str(one)])
+    assert caught.value.code == 2 and "expected a new folder to write to" in capsys.readouterr().err
+    vocabulary.write_text(vocabulary.read_text().replace('"lowercase": true', '"lowercase": false'))
+    with pytest.raises(UsageError, match="expected models of one tokenizer, got another in .*other than in .*one"):
+        average_models([one, other])
