@@ -15,7 +15,12 @@ from transformers import (
     GPT2Config,
 )
 
-from narrows.deformer import DeformerForQuestionAnswering, DeformerForSequenceClassification, DeformerModel
+from narrows.deformer import (
+    DeformerConfig,
+    DeformerForQuestionAnswering,
+    DeformerForSequenceClassification,
+    DeformerModel,
+)
 from narrows.deformer.convert import TASKS, convert_checkpoint, from_pretrained_encoder
 from narrows.errors import ConversionError, UsageError
 
@@ -127,7 +132,9 @@ def test_a_sharded_checkpoint_gives_the_same_model(tmp_path):
 def test_the_student_of_a_teacher_keeps_weights_head_and_labels(tmp_path):
     save_source(tmp_path, BertForSequenceClassification, id2label={0: "x", 1: "y", 2: "z"})
     teacher, _ = convert_checkpoint(tmp_path, split_layer=0, passage_positions="continue")
+    teacher.config.no_answer_scale, teacher.config.retrieval_weight = 2.0, 1.5
     student = from_pretrained_encoder(teacher, split_layer=3)
+    assert (student.config.no_answer_scale, student.config.retrieval_weight) == (1.0, 0.0)
     assert type(student) is type(teacher) and student is not teacher
     assert (student.config.split_layer, student.config.passage_positions) == (3, "restart")
     assert (teacher.config.split_layer, teacher.config.passage_positions) == (0, "continue")
@@ -213,3 +220,78 @@ def test_an_encoder_has_no_head(tmp_path):
     assert type(model) is DeformerModel
     assert report.dropped == {"qa_outputs.weight": "head", "qa_outputs.bias": "head"}
     assert "2 dropped, 0 new" in report.summary() and "dropped qa_outputs.bias: head" in report.summary()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_deformer_is_split_elsewhere_with_the_same_weights(task, tmp_path):
+    save_source(tmp_path / "bert")
+    fitted = {
+        "no_answer_scale": 0.5,
+        "no_answer_bias": -2.0,
+        "no_answer_threshold": 0.7,
+        "retrieval_weight": 2.0,
+        "store_no_answer_scale": 0.1,
+        "store_no_answer_bias": 0.2,
+        "store_no_answer_threshold": 0.3,
+    }
+    first, _ = convert_checkpoint(tmp_path / "bert", split_layer=1, task=task, max_question_tokens=7, **fitted)
+    first.save_pretrained(tmp_path / "first")
+    again, report = convert_checkpoint(tmp_path / "first", split_layer=3)
+    assert type(again) is type(first) is TASKS[task] and not again.training
+    assert report.used == {name: name for name in first.state_dict()} and not report.dropped and not report.new
+    assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in first.state_dict().items())
+    before, after = first.config.to_dict(), again.config.to_dict()
+    changed = {name for name in after if after[name] != before.get(name)} - {"_name_or_path", "architectures", "dtype"}
+    assert changed == {"split_layer", *fitted}
+    plain = DeformerConfig(num_hidden_layers=5)
+    assert all(getattr(again.config, name) == getattr(plain, name) for name in fitted)
+    again.save_pretrained(tmp_path / "again")
+    assert type(again).from_pretrained(tmp_path / "again").config.split_layer == 3
+
+
+def test_a_deformer_may_change_its_head_and_positions(tmp_path):
+    save_source(tmp_path / "bert")
+    convert_checkpoint(tmp_path / "bert", split_layer=2)[0].save_pretrained(tmp_path / "spans")
+    source = load_file(tmp_path / "spans" / "model.safetensors")
+    for task in TASKS:
+        model, report = convert_checkpoint(
+            tmp_path / "spans", split_layer=0, task=task, passage_positions="continue", no_answer_bias=-1.0
+        )
+        assert type(model) is TASKS[task] and model.config.passage_positions == "continue"
+        assert model.config.no_answer_bias == -1.0
+        assert set(report.used) | set(report.dropped) == set(source)
+        assert set(report.used.values()) | set(report.new) == set(model.state_dict())
+        head = set() if task == "question-answering" else {"qa_outputs.weight", "qa_outputs.bias"}
+        assert set(report.dropped) == head
+    encoder, _ = convert_checkpoint(tmp_path / "spans", split_layer=4, task="encoder")
+    encoder.save_pretrained(tmp_path / "encoder")
+    back, report = convert_checkpoint(tmp_path / "encoder", split_layer=1, task="question-answering")
+    assert set(report.new) == {"qa_outputs.weight", "qa_outputs.bias"}
+    words = "deformer.backbone.embeddings.word.weight"
+    assert torch.equal(back.state_dict()[words], source[words])
+
+
+def test_a_deformer_that_does_not_fit_is_refused(tmp_path):
+    save_source(tmp_path / "bert")
+    convert_checkpoint(tmp_path / "bert", split_layer=2)[0].save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match="`split_layer` must be from 0 to 4 for 5 layers, got 5; keep at least"):
+        convert_checkpoint(tmp_path, split_layer=5)
+    change_tensors(tmp_path, lambda t: t.update({"deformer.adapter.weight": torch.zeros(2)}))
+    with pytest.raises(ConversionError, match="expected a rule for every tensor .*, got none for deformer.adapter"):
+        convert_checkpoint(tmp_path, split_layer=1)
+    change_tensors(tmp_path, lambda t: t.pop("deformer.adapter.weight"))
+    change_tensors(tmp_path, lambda t: t.pop("deformer.backbone.layers.3.down.bias"))
+    with pytest.raises(ConversionError, match="expected the checkpoint to hold a tensor for .*layers.3.down.bias"):
+        convert_checkpoint(tmp_path, split_layer=1)
+    change_config(tmp_path, split_layer="two")
+    with pytest.raises(UsageError, match="^`split_layer` must be of type int, got 'two'"):
+        convert_checkpoint(tmp_path, split_layer=1)
+
+
+def test_a_source_config_with_a_field_of_another_type_is_refused(tmp_path):
+    save_source(tmp_path)
+    change_config(tmp_path, num_hidden_layers="five")
+    text = "expected a config.json of a known model in .*Field 'num_hidden_layers' expected int, got str .*; pass a"
+    with pytest.raises(ConversionError, match=text) as caught:
+        convert_checkpoint(tmp_path, split_layer=1)
+    assert "\n" not in str(caught.value)

@@ -1,12 +1,15 @@
 """Deltas: what is stored comes back within its bits, and only for the model that it was made for."""
 
+import json
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from narrows.deformer import DeformerConfig
 from narrows.deformer.delta import BITS, apply_delta, compress_delta
-from narrows.deformer.shipped import load_shipped, shipped_names
+from narrows.deformer.shipped import load_shipped, shipped_fields, shipped_names
 from narrows.errors import ConversionError, UsageError
 
 WORDS = "deformer.backbone.embeddings.word.weight"
@@ -71,6 +74,22 @@ def test_wrong_bits_model_and_shape_are_refused():
         apply_delta(base, delta)
     with pytest.raises(ConversionError, match=r"expected head.weight of shape \(2, 5\), got \(2, 24\); use the base"):
         apply_delta({**base, "head.weight": torch.zeros(2, 5)}, delta)
+
+
+def test_a_shipped_config_holds_what_was_fitted():
+    fitted = {
+        "no_answer_scale": 0.2,
+        "no_answer_bias": -0.4,
+        "no_answer_threshold": 0.6,
+        "retrieval_weight": 1.5,
+        "store_no_answer_scale": 0.1,
+        "store_no_answer_bias": -0.8,
+        "store_no_answer_threshold": 0.55,
+    }
+    fields = shipped_fields(DeformerConfig(**fitted))
+    assert {name: fields[name] for name in fitted} == fitted
+    assert DeformerConfig(**json.loads(json.dumps(fields))).store_no_answer_threshold == 0.55
+    assert shipped_fields(DeformerConfig())["store_no_answer_scale"] is None
 
 
 def test_an_unknown_shipped_model_is_refused():

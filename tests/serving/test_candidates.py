@@ -1,6 +1,7 @@
 """The first stage: by words, by vectors, by both."""
 
 import dataclasses
+import statistics
 
 import numpy as np
 import pytest
@@ -61,18 +62,19 @@ def test_the_nearest_passage_is_found_by_its_own_text(dense_store, embedder) -> 
     found = find_candidates(
         dense_store, text, limit=4, retrieval="dense", embed=lambda asked: embedder.embed([asked])[0]
     )
-    assert len(found) == 4 and found[0] == rows[2]
+    assert len(found) == 4 and found[0].row_id == rows[2]
 
 
 def test_both_holds_the_best_of_each(dense_store, embedder) -> None:
     def find(retrieval, limit=3):
-        return find_candidates(
+        found = find_candidates(
             dense_store,
             "where was the boat at night?",
             limit=limit,
             retrieval=retrieval,
             embed=lambda asked: embedder.embed([asked])[0],
         )
+        return [candidate.row_id for candidate in found]
 
     both = find("both")
     assert len(both) == len(set(both)) == 3
@@ -85,8 +87,23 @@ def test_words_alone_need_no_vector(dense_store) -> None:
         raise AssertionError(asked)
 
     assert find_candidates(dense_store, "boat", limit=2, retrieval="bm25", embed=never)
-    assert find_candidates(dense_store, "who is it?", limit=2, embed=never) == dense_store.first(2)
-    assert find_candidates(dense_store, "?!", limit=2, embed=never) == dense_store.first(2)
+    first = [(row, 0.0) for row in dense_store.first(2)]
+    assert find_candidates(dense_store, "who is it?", limit=2, embed=never) == first
+    assert find_candidates(dense_store, "?!", limit=2, embed=never) == first
+
+
+@pytest.mark.parametrize("retrieval", ["bm25", "dense", "both"])
+@pytest.mark.parametrize("limit", [2, 5, 1000])
+def test_evidence_is_of_the_words_however_a_passage_was_found(dense_store, embedder, retrieval, limit) -> None:
+    question = "where was the boat at night?"
+    scores = {hit.row_id: hit.score for hit in dense_store.search(question, 1000)}
+    best = [*sorted(scores.values(), reverse=True), *[0.0] * 32][:32]
+    mean, spread = statistics.fmean(best), statistics.pstdev(best)
+    found = find_candidates(
+        dense_store, question, limit=limit, retrieval=retrieval, embed=lambda asked: embedder.embed([asked])[0]
+    )
+    assert len(found) >= min(limit, len(scores))
+    assert [c.evidence for c in found] == pytest.approx([(scores.get(c.row_id, 0.0) - mean) / spread for c in found])
 
 
 def test_a_reader_asks_with_vectors(dense_store, tiny_reader_folder, embedder, texts) -> None:

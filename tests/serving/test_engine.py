@@ -1,5 +1,8 @@
 """The model at work: padding and company change nothing, stored equals computed, and what is refused."""
 
+import copy
+from typing import Any
+
 import pytest
 import torch
 from transformers import AutoTokenizer
@@ -8,6 +11,8 @@ from narrows.deformer import DeformerForQuestionAnswering
 from narrows.deformer.convert import convert_checkpoint
 from narrows.errors import ConversionError, UsageError
 from narrows.serving.engine import Engine
+from narrows.serving.indexing import index_folder
+from narrows.store import Store
 
 
 def ids(engine: Engine, *texts: str) -> list[list[int]]:
@@ -75,6 +80,55 @@ def test_other_precisions_stay_near_and_encode_alike(reader, tiny_reader_folder,
     [rough] = other.read(other.encode_question(question), [len(passages[0])], padded(states))
     assert not torch.equal(exact.start, rough.start)
     assert float((exact.start - rough.start).abs().max()) < bound
+
+
+def test_weights_of_zeros_are_quantised_like_others(tiny_reader_folder) -> None:
+    model: Any = DeformerForQuestionAnswering.from_pretrained(tiny_reader_folder)
+    with torch.no_grad():
+        for name, parameter in model.deformer.backbone.layers[model.config.split_layer].named_parameters():
+            if name.endswith(("query.weight", "up.weight")):
+                parameter.zero_()
+            elif name.endswith(("value.weight", "down.weight")):
+                parameter[1].zero_()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_reader_folder)
+    logits = []
+    for precision in ("float32", "int8"):
+        engine = Engine(copy.deepcopy(model), tokenizer, precision=precision)
+        passages = ids(engine, "the river was long and the night was cold")
+        states = padded(engine.encode_passages(passages))
+        logits += engine.read(engine.encode_question("what was cold?"), [len(passages[0])], states)
+    torch.testing.assert_close(logits[1].start, logits[0].start, atol=1.0, rtol=0)
+    assert not torch.equal(logits[1].start, logits[0].start)
+
+
+MARKED = "A [SEP] b[CLS], [MASK] or [PAD][UNK]? [sep]"
+
+
+def test_special_tokens_in_a_text_are_text(reader) -> None:
+    engine = reader.engine
+    before = engine.fingerprint("fp32"), engine.tokenizer.backend_tokenizer.to_str()
+    plain, lower = engine.tokenize([MARKED, MARKED.lower()])
+    assert not set(plain.ids) & set(engine.tokenizer.all_special_ids)
+    assert plain == lower
+    assert "".join(MARKED[start:end] for start, end in plain.offsets) == MARKED.replace(" ", "")
+    assert engine.encode_question(MARKED).shape[1] == len(plain.ids) + 2
+    assert (engine.fingerprint("fp32"), engine.tokenizer.backend_tokenizer.to_str()) == before
+    assert Engine(engine.model, engine.tokenizer).fingerprint("fp32") == before[0]
+
+
+def test_passages_with_special_tokens_are_stored_as_they_are_read(reader, tmp_path) -> None:
+    engine = reader.engine
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text(f"{MARKED} The boat went to the [SEP] mill.\n" * 9)
+    index_folder(tmp_path / "notes", tmp_path / "store", engine, codec="fp32")
+    special = set(engine.tokenizer.all_special_ids)
+    with Store.open(tmp_path / "store", expect=engine.fingerprint("fp32")) as store:
+        passages = store.take(store.first(99))
+    assert len(passages) > 1
+    for passage in passages:
+        tokens = passage.token_ids.tolist()
+        assert tokens == engine.close_passage(engine.tokenize([passage.text])[0].ids)
+        assert not special & set(tokens[:-1])
 
 
 def test_the_fingerprint_follows_the_lower_layers_only(reader, tiny_reader_folder) -> None:

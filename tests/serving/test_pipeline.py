@@ -116,6 +116,19 @@ def test_padding_on_the_left_gives_exact_answers(bert_qa_folder, prose) -> None:
             check(answer, item["context"])
 
 
+def test_special_tokens_in_a_text_are_text(qa) -> None:
+    context = "the boat [SEP] went [CLS] down [PAD] the [MASK] river"
+    [window] = qa.preprocess(("what [SEP] went?", context))
+    special = set(qa.tokenizer.all_special_ids)
+    assert [i for i in window.inputs["input_ids"] if i in special] == [
+        qa.tokenizer.cls_token_id,
+        qa.tokenizer.sep_token_id,
+        qa.tokenizer.sep_token_id,
+    ]
+    found = "".join(context[place[0] : place[1]] for place in window.offsets if place is not None)
+    assert found == context.replace(" ", "")
+
+
 def test_lists_give_a_result_a_question(qa, prose) -> None:
     contexts = [prose(seed, 2) for seed in range(3)]
     alone = [qa(question=QUESTION, context=context, top_k=2) for context in contexts]

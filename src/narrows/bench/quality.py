@@ -16,7 +16,7 @@ from narrows.documents import Document, read_documents
 from narrows.documents.sentences import sentences
 from narrows.evaluation.bootstrap import bootstrap, paired_bootstrap
 from narrows.evaluation.metrics import exact_match, f1, squad_scores
-from narrows.serving.answers import ReadPassage, best_answers
+from narrows.serving.answers import ReadPassage, best_answers, passage_rule
 from narrows.serving.engine import Engine
 from narrows.serving.passages import passages_of
 from narrows.store import get_codec
@@ -132,7 +132,7 @@ def _answer(
     def fetch(batch: Sequence[int]) -> Tensor:
         return get_codec(codec).decode_padded([buffers[i] for i in batch], [lengths[i] for i in batch], width)
 
-    logits = engine.read(engine.encode_question(_that_fits(engine, question)), lengths, fetch)
+    logits = engine.read(engine.encode_question(engine.shorten_question(question)), lengths, fetch)
     passages = [
         ReadPassage(
             id=f"context:{number}",
@@ -145,16 +145,13 @@ def _answer(
         for number, ((span, _), of_passage) in enumerate(zip(pieces, logits, strict=True))
     ]
     best = best_answers(
-        passages, lambda index: engine.tokenize([passages[index].text])[0].offsets, engine.config, count=1
+        passages,
+        lambda index: engine.tokenize([passages[index].text])[0].offsets,
+        max_tokens=engine.config.max_answer_tokens,
+        rule=passage_rule(engine.config),
+        count=1,
     )
     return (best[0].answer, best[0].score) if best else ("", 0.0)
-
-
-def _that_fits(engine: Engine, question: str) -> str:
-    """The beginning of a question that is longer than its room, as training cut it."""
-    offsets = engine.tokenize([question])[0].offsets
-    room = engine.config.max_question_tokens
-    return question if len(offsets) <= room else question[: offsets[room - 1][1]]
 
 
 def _each(measure: Any, answered: Answered, examples: Sequence[QAExample]) -> list[float]:
@@ -238,8 +235,8 @@ def squad2_rows(context: Context) -> dict[str, Measurement]:
 
 
 def curve_rows(context: Context, *, name: str) -> dict[str, Measurement]:
-    """F1 and EM of another checkpoint, named on the command line."""
-    engine = Engine.from_pretrained(context.models[name])
+    """F1 and EM of another checkpoint, named on the command line; in bf16 above the split, for time's sake."""
+    engine = Engine.from_pretrained(context.models[name], precision="bfloat16")
     codec = "int8" if engine.config.split_layer else "fp32"
     return _scores(engine, _data_examples(context, "1.1"), codec, f"curve-{name}")
 
@@ -272,7 +269,7 @@ def score_library(
             golds = [answer["text"] for answer in question["answers"]]
             best = reader.ask(store, question["question"]).answers[0].answer
             found.append(100.0 * (f1(best, golds) >= _FOUND))
-            rows = find_candidates(store, question["question"], limit=32, embed=_no_vectors)
+            rows = [c.row_id for c in find_candidates(store, question["question"], limit=32, embed=_no_vectors)]
             places = [(p.document_id, p.start, p.end) for p in store.take(rows)]
             recalled.append(100.0 * any(_holds(place, question["answers"]) for place in places))
         refused = [100.0 * (reader.ask(store, q["question"]).answers[0].answer == "") for q in others]

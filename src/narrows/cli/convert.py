@@ -14,7 +14,9 @@ __all__ = ["command", "require_checkpoint"]
 
 
 def command(
-    checkpoint: Annotated[str, typer.Argument(help="A BERT checkpoint: a folder or a hub id.")],
+    checkpoint: Annotated[
+        str, typer.Argument(help="A BERT checkpoint, or a DeFormer to split elsewhere: a folder or a hub id.")
+    ],
     out: Annotated[Path, typer.Argument(help="Folder to write the model to.")],
     split_layer: Annotated[
         int,
@@ -33,7 +35,7 @@ def command(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Turn a BERT checkpoint into a DeFormer, with a report of every tensor.
+    """Turn a BERT checkpoint into a DeFormer, or split a DeFormer at another layer, with a report of every tensor.
 
     The report is kept beside the model as conversion.json.
     """

@@ -4,7 +4,7 @@ import json as json_module
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from narrows.data import QAExample
     from narrows.evaluation.run import NoAnswerRule, Prediction, SpanEvaluation
 
-__all__ = ["command"]
+__all__ = ["command", "update_config"]
+
+# Enough to fit four numbers on, and read in minutes.
+_QUESTIONS = 200
 
 
 def command(
@@ -44,9 +47,33 @@ def command(
         bool,
         typer.Option(
             "--calibrate",
-            help="Fit when to refuse an answer on this data, and write it into the model's config.",
+            help="Fit when to refuse an answer on this data (with --candidates also how much retrieval counts), "
+            "and write it into the model's config.",
         ),
     ] = False,
+    candidates: Annotated[
+        int | None,
+        typer.Option(
+            "--candidates",
+            min=1,
+            help="Ask the questions of a store of all the data's texts, reading this many passages for each; "
+            "else each is asked of its own text.",
+            show_default=False,
+        ),
+    ] = None,
+    retrieval: Annotated[
+        Literal["bm25", "dense", "both"] | None,
+        typer.Option("--retrieval", help="How --candidates are found: bm25 unless said.", show_default=False),
+    ] = None,
+    questions: Annotated[
+        int | None,
+        typer.Option(
+            "--questions",
+            min=0,
+            help=f"How many questions, drawn at random, to ask of the store: {_QUESTIONS} unless said, 0 for all.",
+            show_default=False,
+        ),
+    ] = None,
     device: options.Device = "auto",
     batch_tokens: options.BatchTokens = 8192,
     json: options.Json = False,
@@ -54,6 +81,7 @@ def command(
 ) -> None:
     """Score a checkpoint on a task and compare it with another.
 
+    Each question is asked of its own text; with --candidates of a store of all texts, as `narrows ask` does.
     Predictions and figures are kept in MODEL/evaluation, or beside --predictions; a stopped evaluation goes
     on there.
     """
@@ -62,6 +90,10 @@ def command(
     require_checkpoint(model)
     if calibrate and not Path(model).is_dir():
         raise UsageError(f"expected a model's folder to calibrate, got {model!r}; --calibrate writes into its config")
+    if candidates is None:
+        _refuse("beside --candidates only", {"--retrieval": retrieval, "--questions": questions})
+    else:
+        _refuse("without --candidates only", {"--against": against, "--predictions": predictions})
     examples = _examples(data, split, part)
 
     from transformers.utils import logging
@@ -69,7 +101,14 @@ def command(
     from narrows.evaluation.run import compare, score
 
     logging.disable_progress_bar()
-    work = {"device": _device(device), "batch_tokens": batch_tokens, "quiet": quiet}
+    if calibrate:
+        _read_config(Path(model))
+    work: dict[str, Any] = {"device": _device(device), "batch_tokens": batch_tokens, "quiet": quiet}
+    if candidates is not None:
+        store = {"candidates": candidates, "retrieval": retrieval or "bm25", "calibrate": calibrate}
+        store["questions"] = _QUESTIONS if questions is None else questions
+        _from_store(model, examples, data, part, json=json, work=work, **store)
+        return
     target = predictions or _default_file(model, data, part)
     found = _evaluate(model, examples, target, **work)
     if calibrate:
@@ -86,6 +125,12 @@ def command(
     else:
         _print_table(figures)
     options.stderr_console(quiet=quiet).print(f"predictions in {target}", markup=False)
+
+
+def _refuse(where: str, given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"expected {name} {where}, got {value}; leave it out")
 
 
 def _examples(data: Path, split: Path | None, part: str | None) -> "list[QAExample]":
@@ -142,16 +187,8 @@ def _calibrate(
 ) -> "NoAnswerRule":
     import math
 
-    from narrows.evaluation.calibration import answer_probability, choose_threshold, fit_no_answer
-    from narrows.evaluation.run import NoAnswerRule
+    from narrows.evaluation.calibration import NoAnswerRule, answer_probability, choose_threshold, fit_no_answer
 
-    config_path = folder / "config.json"
-    config = json_module.loads(config_path.read_text(encoding="utf-8"))
-    if config.get("model_type") != "narrows-deformer":
-        raise UsageError(
-            f"expected a DeFormer to calibrate, got {folder} of type {config.get('model_type')!r}; "
-            "convert it with `narrows convert`"
-        )
     usable = [example for example in examples if math.isfinite(predictions[example.id].margin)]
     scale, bias = fit_no_answer(
         [predictions[example.id].margin for example in usable], [bool(example.answers) for example in usable]
@@ -161,9 +198,55 @@ def _calibrate(
     }
     texts = {name: prediction.text for name, prediction in predictions.items()}
     threshold = choose_threshold(probabilities, texts, examples).threshold
-    config.update(no_answer_scale=scale, no_answer_bias=bias, no_answer_threshold=threshold)
-    _write_json(config_path, config)
+    update_config(folder, no_answer_scale=scale, no_answer_bias=bias, no_answer_threshold=threshold)
     return NoAnswerRule(scale, bias, threshold)
+
+
+def update_config(folder: Path, **fields: float) -> None:
+    """Write fields into the config of a DeFormer.
+
+    Raises:
+        UsageError: the folder holds another kind of model.
+    """
+    _write_json(folder / "config.json", {**_read_config(folder), **fields})
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    config = json_module.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if config.get("model_type") != "narrows-deformer":
+        raise UsageError(
+            f"expected a DeFormer to calibrate, got {folder} of type {config.get('model_type')!r}; "
+            "convert it with `narrows convert`"
+        )
+    return config
+
+
+def _from_store(
+    model: str,
+    examples: "Sequence[QAExample]",
+    data: Path,
+    part: str | None,
+    *,
+    json: bool,
+    work: Mapping[str, Any],
+    **store: Any,
+) -> None:
+    """Ask the questions of a store, and write what came of it."""
+    from narrows.cli.evaluate_store import print_store, run_trial
+
+    trial = run_trial(model, examples, **store, **work)
+    figures = _figures(trial.scores, model=model, data=data, part=part, against=None, difference=None)
+    figures["store"] = trial.figures
+    target = _default_file(model, data, part)
+    target = target.with_name(f"{target.stem}-store.scores.json")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _write_json(target, figures)
+    if json:
+        options.emit_json(figures)
+    else:
+        _print_table(figures)
+        print_store(figures["store"])
+    options.stderr_console(quiet=work["quiet"]).print(f"figures in {target}", markup=False)
 
 
 def _figures(

@@ -1,13 +1,38 @@
 """Configuration of a DeFormer."""
 
+import math
+from typing import TypeVar
+
 from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassFieldValidationError
 from transformers import PreTrainedConfig
 
 from narrows.errors import UsageError
 
 __all__ = ["DeformerConfig"]
 
+_Config = TypeVar("_Config", bound=PreTrainedConfig)
 
+
+def _in_our_words(config: type[_Config]) -> type[_Config]:
+    """A field of the wrong type is refused in one sentence, wherever it is set: a call, a file, an option."""
+    checked = config.__setattr__
+
+    def __setattr__(self: _Config, key: str, value: object) -> None:
+        try:
+            checked(self, key, value)
+        except StrictDataclassFieldValidationError as error:
+            kind = config.__dataclass_fields__[key].type  # type: ignore[attr-defined]
+            raise UsageError(
+                f"`{key}` must be of type {getattr(kind, '__name__', kind)}, got {value!r}; "
+                "change it in config.json or where it is passed"
+            ) from error
+
+    config.__setattr__ = __setattr__
+    return config
+
+
+@_in_our_words
 @strict
 class DeformerConfig(PreTrainedConfig):
     """What a DeFormer is made of: an encoder's sizes (fields named as BERT's), and where it is split.
@@ -25,6 +50,13 @@ class DeformerConfig(PreTrainedConfig):
             the best span's logits minus those of [CLS]. Fitted on held-out data by `narrows.evaluation.calibration`.
         no_answer_bias: b.
         no_answer_threshold: an answer whose probability is below is refused.
+        retrieval_weight: when a store is asked, logits added to the margins of a passage's spans for each standard
+            deviation that its BM25 score lies above the mean of the question's best. 0 leaves the choice among
+            passages to the reader alone. Fitted with the three below.
+        store_no_answer_scale: as `no_answer_scale`, for the best answer out of many passages of a store, of margin and
+            retrieval together; None for all three: as for a single passage.
+        store_no_answer_bias: as `no_answer_bias`.
+        store_no_answer_threshold: as `no_answer_threshold`.
     """
 
     model_type = "narrows-deformer"
@@ -35,9 +67,13 @@ class DeformerConfig(PreTrainedConfig):
     max_question_tokens: int = 64
     max_passage_tokens: int = 320
     max_answer_tokens: int = 30
-    no_answer_scale: float = 1.0
-    no_answer_bias: float = 0.0
-    no_answer_threshold: float = 0.5
+    no_answer_scale: float | int = 1.0
+    no_answer_bias: float | int = 0.0
+    no_answer_threshold: float | int = 0.5
+    retrieval_weight: float | int = 0.0
+    store_no_answer_scale: float | int | None = None
+    store_no_answer_bias: float | int | None = None
+    store_no_answer_threshold: float | int | None = None
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -49,13 +85,15 @@ class DeformerConfig(PreTrainedConfig):
     attention_probs_dropout_prob: float | int = 0.1
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
-    initializer_range: float = 0.02
-    layer_norm_eps: float = 1e-12
+    initializer_range: float | int = 0.02
+    layer_norm_eps: float | int = 1e-12
     pad_token_id: int | None = 0
     classifier_dropout: float | int | None = None
     tie_word_embeddings: bool = False
 
     def __post_init__(self, **kwargs: object) -> None:
+        if not isinstance(self.id2label, dict | None):
+            raise UsageError(f"`id2label` must be of type dict, got {self.id2label!r}; name every class by its number")
         super().__post_init__(**kwargs)
         self.check_architecture()
 
@@ -65,7 +103,8 @@ class DeformerConfig(PreTrainedConfig):
         Not one of the `validate_` methods of `strict`, whose errors arrive wrapped in another's words.
 
         Raises:
-            UsageError: `split_layer` out of range, sizes below 1 or that do not fit, or unknown `passage_positions`.
+            UsageError: `split_layer` out of range, sizes below 1 or that do not fit, unknown `passage_positions`, a
+                negative `retrieval_weight`, or a rule for stores of which a part is missing.
         """
         for name in (
             "vocab_size",
@@ -100,4 +139,18 @@ class DeformerConfig(PreTrainedConfig):
             raise UsageError(
                 f"`type_vocab_size` must be at least 2 (question, passage), got {self.type_vocab_size}; "
                 "convert a checkpoint with two segments"
+            )
+        self._check_store_rule()
+
+    def _check_store_rule(self) -> None:
+        if not 0 <= self.retrieval_weight < math.inf:
+            raise UsageError(
+                f"`retrieval_weight` must be a number of at least 0, got {self.retrieval_weight}; "
+                "fit it with `narrows evaluate --candidates 32 --calibrate`"
+            )
+        names = ("store_no_answer_scale", "store_no_answer_bias", "store_no_answer_threshold")
+        missing = [name for name in names if getattr(self, name) is None]
+        if len(missing) not in (0, len(names)):
+            raise UsageError(
+                f"expected {', '.join(names)} together, got no {' and no '.join(missing)}; give all of them or none"
             )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar, overload
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig
 
 from narrows.deformer.config import DeformerConfig
@@ -13,7 +14,8 @@ from narrows.deformer.model import (
     DeformerModel,
     DeformerPreTrainedModel,
 )
-from narrows.errors import ConversionError, UsageError
+from narrows.deformer.register import register
+from narrows.errors import ConversionError, NarrowsError, UsageError
 from narrows.hf.checkpoints import checkpoint_folder
 from narrows.hf.conversion import ConversionReport, Drop, New, Rename, apply_rules, load_tensors
 
@@ -47,6 +49,17 @@ _SHARED_FIELDS = (
     "label2id",
     "problem_type",
     "dtype",
+)
+
+# Fields of a DeFormer that hold for the answers of one split only.
+_FITTED_FIELDS = (
+    "no_answer_scale",
+    "no_answer_bias",
+    "no_answer_threshold",
+    "retrieval_weight",
+    "store_no_answer_scale",
+    "store_no_answer_bias",
+    "store_no_answer_threshold",
 )
 
 _LAYER = {
@@ -122,6 +135,22 @@ def bert_rules(task: str) -> list[Rename | Drop | New]:
     return [*rules, *spec.head, position_ids, *spec.drops, *spec.new]
 
 
+def deformer_rules(task: str) -> list[Rename | Drop | New]:
+    """The table for a DeFormer, of the same task or another."""
+    spec = _TASK_RULES[task]
+    inside = "" if task == "encoder" else "deformer."
+    rules: list[Rename | Drop | New] = []
+    for prefix in ("deformer.", ""):
+        for ours in _EMBEDDINGS.values():
+            rules.append(Rename(f"{prefix}backbone.embeddings.{ours}", f"{inside}backbone.embeddings.{ours}"))
+        parts = ["embeddings.norm", *(f"layers.{{n}}.{ours}" for ours in _LAYER.values())]
+        for part in parts:
+            rules += _linear_rules(f"{prefix}backbone.{part}", f"{inside}backbone.{part}")
+    if task == "sequence-classification":
+        rules += _linear_rules("pooler", "pooler")
+    return [*rules, *spec.head, *spec.drops, *spec.new]
+
+
 @overload
 def convert_checkpoint(
     checkpoint: str | Path,
@@ -151,10 +180,12 @@ def convert_checkpoint(
     """A DeFormer with a checkpoint's weights, and the report of every tensor.
 
     Args:
-        checkpoint: a folder, or a hub id; its encoder is a BertModel.
+        checkpoint: a folder, or a hub id; its encoder is a BertModel, or it is a DeFormer, to be split elsewhere: its
+            weights and fields are kept but those fitted to its answers (`no_answer_…`, `store_no_answer_…`,
+            `retrieval_weight`), which go back to their defaults.
         split_layer: k, from 0 to the number of layers − 1.
         task: `question-answering`, `sequence-classification` or `encoder`; None: as the checkpoint's own class says,
-            and question answering for a bare encoder.
+            and question answering for a bare BERT encoder.
         passage_positions: see `DeformerConfig`; `continue` with `split_layer=0` gives the source's own logits.
         overrides: other fields of `DeformerConfig`.
 
@@ -167,10 +198,10 @@ def convert_checkpoint(
     """
     folder = checkpoint_folder(checkpoint)
     source = _source_config(folder)
-    if source.model_type != "bert":
+    if source.model_type not in ("bert", DeformerConfig.model_type):
         raise ConversionError(
             f"expected a checkpoint whose encoder is a BertModel, got model type {source.model_type!r}; "
-            "convert a BERT or MiniLM checkpoint"
+            "convert a BERT or MiniLM checkpoint, or a DeFormer"
         )
     task = _task_of(source) if task is None else task
     if task not in TASKS:
@@ -185,16 +216,23 @@ def convert_checkpoint(
         raise UsageError(
             f"expected fields of DeformerConfig, got {', '.join(unknown)}; see its documentation for their names"
         )
-    fields = {name: getattr(source, name) for name in _SHARED_FIELDS if getattr(source, name, None) is not None}
-    config = DeformerConfig(**fields, split_layer=split_layer, passage_positions=passage_positions, **overrides)  # type: ignore[arg-type]
+    split = {"split_layer": split_layer, "passage_positions": passage_positions, **overrides}
+    if isinstance(source, DeformerConfig):
+        fields = {name: value for name, value in source.to_dict().items() if name not in _FITTED_FIELDS}
+        config, rules = DeformerConfig.from_dict({**fields, **split}), deformer_rules(task)
+    else:
+        fields = {name: getattr(source, name) for name in _SHARED_FIELDS if getattr(source, name, None) is not None}
+        config, rules = DeformerConfig(**fields, **split), bert_rules(task)
     model = TASKS[task](config)
-    tensors, report = apply_rules(load_tensors(folder), model.state_dict(), bert_rules(task))
+    tensors, report = apply_rules(load_tensors(folder), model.state_dict(), rules)
     model.load_state_dict(tensors)
     return model.eval(), report
 
 
 def from_pretrained_encoder(model: _Model, *, split_layer: int) -> _Model:
     """The same weights and head with another split: a student that starts from its teacher.
+
+    What was fitted to the teacher's answers (`no_answer_…`, `store_no_answer_…`, `retrieval_weight`) starts afresh.
 
     Raises:
         UsageError: k out of range.
@@ -205,26 +243,32 @@ def from_pretrained_encoder(model: _Model, *, split_layer: int) -> _Model:
             f"`split_layer` must be from 0 to {layers - 1} for {layers} layers, got {split_layer}; "
             "keep at least one layer joint"
         )
-    config = DeformerConfig.from_dict(
-        {**model.config.to_dict(), "split_layer": split_layer, "passage_positions": "restart"}
-    )
+    fields = {name: value for name, value in model.config.to_dict().items() if name not in _FITTED_FIELDS}
+    config = DeformerConfig.from_dict({**fields, "split_layer": split_layer, "passage_positions": "restart"})
     student = type(model)(config)
     student.load_state_dict(model.state_dict())
     return student.eval()
 
 
 def _source_config(folder: Path) -> PreTrainedConfig:
+    register()
     try:
         return AutoConfig.from_pretrained(folder)
-    except (OSError, ValueError) as error:
+    except NarrowsError:
+        raise
+    except (OSError, ValueError, StrictDataclassError) as error:
+        # The sentence is in the last line of what strict fields say, in the first of the others.
+        line = -1 if isinstance(error, StrictDataclassError) else 0
         raise ConversionError(
             f"expected a config.json of a known model in {folder}, got none that can be read "
-            f"({str(error).strip().splitlines()[0]}); pass a checkpoint's folder"
+            f"({str(error).strip().splitlines()[line].strip()}); pass a checkpoint's folder"
         ) from error
 
 
 def _task_of(source: PreTrainedConfig) -> str:
     architecture = (source.architectures or [""])[0]
+    if architecture == DeformerModel.__name__:
+        return "encoder"
     return "sequence-classification" if architecture.endswith("ForSequenceClassification") else "question-answering"
 
 

@@ -27,6 +27,10 @@ _FIELDS = (
     "no_answer_scale",
     "no_answer_bias",
     "no_answer_threshold",
+    "retrieval_weight",
+    "store_no_answer_scale",
+    "store_no_answer_bias",
+    "store_no_answer_threshold",
 )
 
 
@@ -60,7 +64,8 @@ def load_shipped(name: str) -> tuple[DeformerForQuestionAnswering, Any]:
     folder = WEIGHTS / name
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     base = checkpoint_folder(DEFAULT_CHECKPOINT)
-    fields = {field: config[field] for field in _FIELDS}
+    # A field that came after the weights were shipped keeps its default.
+    fields = {field: config[field] for field in _FIELDS if field in config}
     model, _ = convert_checkpoint(base, task="question-answering", **fields)
     model.load_state_dict(apply_delta(model.state_dict(), load_file(folder / "delta.safetensors")))
     return model.eval(), AutoTokenizer.from_pretrained(base)

@@ -2,15 +2,23 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
 from narrows.data import QAExample
 from narrows.errors import UsageError
-from narrows.evaluation.metrics import best_threshold
+from narrows.evaluation.metrics import best_threshold, f1
 
-__all__ = ["AnswerThreshold", "answer_probability", "choose_threshold", "fit_no_answer"]
+__all__ = [
+    "AnswerThreshold",
+    "NoAnswerRule",
+    "answer_probability",
+    "choose_balanced_threshold",
+    "choose_threshold",
+    "fit_no_answer",
+]
 
 _STEPS = 100
 # Keeps the scale finite when one number separates the two kinds.
@@ -22,6 +30,14 @@ class AnswerThreshold(NamedTuple):
 
     threshold: float
     f1: float
+
+
+class NoAnswerRule(NamedTuple):
+    """An answer is given when `answer_probability(margin)` is at least the threshold."""
+
+    scale: float = 1.0
+    bias: float = 0.0
+    threshold: float = 0.5
 
 
 def answer_probability(margin: float, *, scale: float, bias: float) -> float:
@@ -86,6 +102,48 @@ def choose_threshold(
     # Negated, not 1 - p, which would round: a question at the threshold has to be answered.
     chosen = best_threshold({name: -p for name, p in probabilities.items()}, predictions, examples)
     return AnswerThreshold(-chosen.threshold, chosen.f1)
+
+
+def choose_balanced_threshold(
+    probabilities: Mapping[str, float], predictions: Mapping[str, str], examples: Sequence[QAExample]
+) -> float:
+    """The threshold that keeps right answers and refuses impossible questions in equal measure.
+
+    It has the largest sum of two shares: of the F1 that answering everything would give the questions with an answer,
+    what is kept; and of the questions without one, how many are refused. Unlike the threshold of the best v2.0 F1 it
+    depends neither on how many of the questions are impossible nor on how often the answers are right: a reader that
+    is right half of the time gains F1 by refusing most of what it is asked.
+
+    Args:
+        probabilities: question id to P(the passage answers).
+        predictions: question id to the best span's text.
+        examples: the tune questions.
+
+    Returns:
+        The lowest probability that is still answered; of equally good ones the highest.
+
+    Raises:
+        UsageError: no impossible question, or no answer that is right in a word.
+    """
+    rights = {e.id: f1(predictions[e.id], [answer.text for answer in e.answers]) for e in examples if e.answers}
+    attainable, impossible = sum(rights.values()), len(examples) - len(rights)
+    if not attainable or not impossible:
+        raise UsageError(
+            f"expected answers that are right and questions without an answer, got F1 {attainable:g} over "
+            f"{len(rights)} questions and {impossible} without; calibrate a trained model on data in the layout of "
+            "SQuAD v2.0"
+        )
+    gains = sorted(
+        ((probabilities[e.id], rights[e.id] / attainable if e.answers else -1 / impossible) for e in examples),
+        reverse=True,
+    )
+    best, best_total, total = math.inf, -math.inf, 0.0
+    # Questions with one probability are answered or not together: no threshold lies between them.
+    for probability, group in groupby(gains, key=lambda gain: gain[0]):
+        total += sum(gain for _, gain in group)
+        if total > best_total:
+            best, best_total = probability, total
+    return best
 
 
 def _newton(features: np.ndarray, labels: np.ndarray) -> np.ndarray:

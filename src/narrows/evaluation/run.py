@@ -18,11 +18,12 @@ from narrows.deformer import DeformerConfig, DeformerForQuestionAnswering
 from narrows.deformer.convert import convert_checkpoint
 from narrows.errors import ConversionError, UsageError
 from narrows.evaluation.bootstrap import Interval, MeanInterval, bootstrap, paired_bootstrap
-from narrows.evaluation.calibration import answer_probability
+from narrows.evaluation.calibration import NoAnswerRule, answer_probability
 from narrows.evaluation.metrics import SquadScores, f1, squad_scores
 from narrows.evaluation.spans import predict_spans
 from narrows.hf.checkpoints import checkpoint_folder
 from narrows.hf.register import register_all
+from narrows.hf.tokenizers import tokenizer_digest
 
 __all__ = [
     "NoAnswerRule",
@@ -43,14 +44,6 @@ class Prediction(NamedTuple):
 
     text: str
     margin: float
-
-
-class NoAnswerRule(NamedTuple):
-    """An answer is given when `answer_probability(margin)` is at least the threshold."""
-
-    scale: float = 1.0
-    bias: float = 0.0
-    threshold: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -259,7 +252,7 @@ def _identity(model: DeformerForQuestionAnswering, tokenizer: Any, examples: Seq
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    digest.update(tokenizer.backend_tokenizer.to_str().encode())
+    digest.update(tokenizer_digest(tokenizer).encode())
     for example in examples:
         digest.update(json.dumps([example.id, example.question, example.context]).encode())
     return digest.hexdigest()

@@ -10,6 +10,7 @@
 | `answers` | from logits to scored, merged answers in whole words |
 | `asking` | a question over a store, or over texts read on the spot |
 | `reader` | `Reader`, the face of it all |
+| `trial` | the questions of a data set, asked of a store of its texts, to fit what `answers` needs |
 | `pipeline` | the `question-answering` task for `transformers.pipeline` |
 """
 

@@ -9,16 +9,19 @@ from torch import Tensor
 
 from narrows.documents import Document
 from narrows.errors import StoreMismatchError, UsageError
-from narrows.serving.answers import ReadPassage, Result, best_answers, no_answer
+from narrows.evaluation.calibration import NoAnswerRule
+from narrows.serving.answers import ReadPassage, Result, best_answers, no_answer, passage_rule, store_rule
+from narrows.serving.candidates import Candidate
 from narrows.serving.engine import Engine
 from narrows.serving.indexing import TokenizedPassage, tokenized_passages
 from narrows.store import Store
 
-__all__ = ["ask_documents", "ask_rows", "check_store"]
+__all__ = ["ask_candidates", "ask_documents", "check_store", "read_candidates"]
 
 # Passages whose states are in memory at once: about 130 MB at width 384.
 _ENCODED_AT_ONCE = 256
 
+OffsetsOf = Callable[[int], Sequence[tuple[int, int]]]
 _Numbered = tuple[Document, int, TokenizedPassage]
 
 
@@ -36,14 +39,16 @@ def check_store(engine: Engine, store: Store) -> None:
         )
 
 
-def ask_rows(engine: Engine, store: Store, question: str, rows: Sequence[int], *, top_k: int, began: float) -> Result:
-    """Answer from stored passages.
+def ask_candidates(
+    engine: Engine, store: Store, question: str, candidates: Sequence[Candidate], *, top_k: int, began: float
+) -> Result:
+    """Answer from stored passages, by what the reader and the first stage say of them together.
 
     Args:
         engine: the reader; `check_store` has accepted the store.
-        store: where the rows lie.
+        store: where the candidates lie.
         question: what is asked.
-        rows: row ids of the passages to read.
+        candidates: the passages to read.
         top_k: answers wanted.
         began: `time.perf_counter()` when the question came.
 
@@ -53,8 +58,23 @@ def ask_rows(engine: Engine, store: Store, question: str, rows: Sequence[int], *
         StoreMismatchError: a stored passage's tokens are not those of its text.
     """
     _check_top_k(top_k)
+    passages, offsets_of = read_candidates(engine, store, question, candidates)
+    return _result(engine, question, passages, offsets_of, store_rule(engine.config), top_k=top_k, began=began)
+
+
+def read_candidates(
+    engine: Engine, store: Store, question: str, candidates: Sequence[Candidate]
+) -> tuple[list[ReadPassage], OffsetsOf]:
+    """Read stored passages for a question.
+
+    Args and raises as `ask_candidates`.
+
+    Returns:
+        The passages in the order of the candidates, each with the bonus that its evidence is worth; and what gives
+        the characters of a passage's tokens by its index.
+    """
     states = engine.encode_question(question)
-    loaded = store.load(rows)
+    loaded = store.load([candidate.row_id for candidate in candidates])
 
     def fetch(indices: Sequence[int]) -> Tensor:
         return store.codec.decode_padded(
@@ -64,14 +84,23 @@ def ask_rows(engine: Engine, store: Store, question: str, rows: Sequence[int], *
         )
 
     passages = [
-        ReadPassage(id=name, document=document, title=title, start=start, text=text, logits=logits)
-        for name, document, title, start, text, logits in zip(
+        ReadPassage(
+            id=name,
+            document=document,
+            title=title,
+            start=start,
+            text=text,
+            logits=logits,
+            bonus=engine.config.retrieval_weight * candidate.evidence,
+        )
+        for name, document, title, start, text, logits, candidate in zip(
             loaded.ids,
             loaded.documents,
             loaded.titles,
             loaded.starts,
             loaded.texts,
             engine.read(states, loaded.lengths, fetch),
+            candidates,
             strict=True,
         )
     ]
@@ -85,13 +114,13 @@ def ask_rows(engine: Engine, store: Store, question: str, rows: Sequence[int], *
             )
         return tokens.offsets
 
-    return _result(engine, question, passages, offsets_of, top_k=top_k, began=began)
+    return passages, offsets_of
 
 
 def ask_documents(engine: Engine, question: str, documents: Sequence[Document], *, top_k: int, began: float) -> Result:
     """Answer from texts of any length, read in windows; a group of passages is in memory at a time.
 
-    Args and raises as `ask_rows`; a text without a token has no answer.
+    Args and raises as `ask_candidates`; a text without a token has no answer.
     """
     _check_top_k(top_k)
     states = engine.encode_question(question)
@@ -115,7 +144,7 @@ def ask_documents(engine: Engine, question: str, documents: Sequence[Document], 
     def offsets_of(index: int) -> list[tuple[int, int]]:
         return engine.tokenize([passages[index].text])[0].offsets
 
-    return _result(engine, question, passages, offsets_of, top_k=top_k, began=began)
+    return _result(engine, question, passages, offsets_of, passage_rule(engine.config), top_k=top_k, began=began)
 
 
 def _groups(engine: Engine, documents: Sequence[Document]) -> Iterator[list[_Numbered]]:
@@ -139,14 +168,15 @@ def _result(
     engine: Engine,
     question: str,
     passages: Sequence[ReadPassage],
-    offsets_of: Callable[[int], Sequence[tuple[int, int]]],
+    offsets_of: OffsetsOf,
+    rule: NoAnswerRule,
     *,
     top_k: int,
     began: float,
 ) -> Result:
-    answers = best_answers(passages, offsets_of, engine.config, count=top_k)
+    answers = best_answers(passages, offsets_of, max_tokens=engine.config.max_answer_tokens, rule=rule, count=top_k)
     best = answers[0].score if answers else 0.0
-    if not answers or best < engine.config.no_answer_threshold:
+    if not answers or best < rule.threshold:
         answers = [no_answer(1 - best), *answers]
     return Result(
         question=question,

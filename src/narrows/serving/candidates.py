@@ -1,14 +1,14 @@
 """Which passages of a store are worth reading for a question."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from narrows.errors import UsageError
-from narrows.store import Store
+from narrows.store import Hit, Store
 
-__all__ = ["DEFAULT_RETRIEVAL", "Retrieval", "find_candidates", "fuse"]
+__all__ = ["DEFAULT_RETRIEVAL", "Candidate", "Retrieval", "find_candidates", "fuse"]
 
 Retrieval = Literal["bm25", "dense", "both"]
 
@@ -16,6 +16,22 @@ DEFAULT_RETRIEVAL: Retrieval = "bm25"
 
 # The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009).
 _RANK_OFFSET = 60
+# Passages whose BM25 scores a passage is compared with, however many are read.
+_BACKGROUND = 32
+# How far down the ranking by words a passage that was found by its vector is looked for.
+_WORDS_DEPTH = 1000
+
+
+class Candidate(NamedTuple):
+    """A passage worth reading: its row, and what its words say for it.
+
+    That is the standard score of its BM25 score among the question's 32 best (0 for each that is lacking): how many
+    standard deviations it lies above their mean. Unlike BM25 itself it grows neither with the store nor with the
+    length of the question.
+    """
+
+    row_id: int
+    evidence: float
 
 
 def find_candidates(
@@ -25,8 +41,8 @@ def find_candidates(
     limit: int,
     retrieval: Retrieval = DEFAULT_RETRIEVAL,
     embed: Callable[[str], np.ndarray],
-) -> list[int]:
-    """Row ids of the passages to read, the most promising first.
+) -> list[Candidate]:
+    """The passages to read, the most promising first.
 
     Args:
         store: where to look.
@@ -36,8 +52,9 @@ def find_candidates(
         embed: gives the question's vector; called for `dense` and `both` only.
 
     Returns:
-        At most `limit` row ids. A question without a word to look for ("who is it?") says nothing about where
-        to look: `bm25` then gives the first passages of the store.
+        At most `limit` passages. A question without a word to look for ("who is it?") says nothing about where
+        to look: `bm25` then gives the first passages of the store. A passage found by its vector alone counts as one
+        without a word in common, that is, a BM25 score of 0, when it is not among the 1,000 best by words.
 
     Raises:
         UsageError: an unknown retrieval, a limit under 1, or a store without vectors where they are needed.
@@ -46,12 +63,15 @@ def find_candidates(
         raise UsageError(f"`retrieval` must be one of {', '.join(get_args(Retrieval))}, got {retrieval!r}; choose one")
     if limit < 1:
         raise UsageError(f"`candidates` must be at least 1, got {limit}; read 1 or more passages")
+    found = _by_words(store, question, max(limit, _BACKGROUND if retrieval == "bm25" else _WORDS_DEPTH))
+    evidence_of = _standard_score([hit.score for hit in found[:_BACKGROUND]])
+    scores = {hit.row_id: hit.score for hit in found}
     rankings = []
     if retrieval in ("bm25", "both"):
-        rankings.append(_by_words(store, question, limit))
+        rankings.append([hit.row_id for hit in found[:limit]] or store.first(limit))
     if retrieval in ("dense", "both"):
         rankings.append([hit.row_id for hit in store.nearest(embed(question), limit)])
-    return fuse(rankings)[:limit]
+    return [Candidate(row, evidence_of(scores.get(row, 0.0))) for row in fuse(rankings)[:limit]]
 
 
 def fuse(rankings: Sequence[Sequence[int]]) -> list[int]:
@@ -68,7 +88,14 @@ def fuse(rankings: Sequence[Sequence[int]]) -> list[int]:
     return sorted(sums, key=lambda row: -sums[row])
 
 
-def _by_words(store: Store, question: str, limit: int) -> list[int]:
+def _by_words(store: Store, question: str, limit: int) -> list[Hit]:
     has_words = any(letter.isalnum() for letter in question)
-    found = [hit.row_id for hit in store.search(question, limit)] if has_words else []
-    return found or store.first(limit)
+    return store.search(question, limit) if has_words else []
+
+
+def _standard_score(best: Sequence[float]) -> Callable[[float], float]:
+    """Gives standard deviations above the mean of the best scores; 0 where they are all equal."""
+    padded = np.zeros(_BACKGROUND)
+    padded[: len(best)] = best
+    mean, spread = float(padded.mean()), float(padded.std())
+    return lambda score: (score - mean) / spread if spread else 0.0

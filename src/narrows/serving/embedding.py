@@ -44,7 +44,8 @@ class PassageEmbedder:
         vectors = np.empty((len(texts), self.width), dtype=np.float32)
         if not texts:
             return vectors
-        rows = self._tokenizer(list(texts), truncation=True, max_length=self.room)["input_ids"]
+        encoding = self._tokenizer(list(texts), truncation=True, max_length=self.room, split_special_tokens=True)
+        rows = encoding["input_ids"]
         for batch in token_budget_batches([len(row) for row in rows], batch_tokens=self._batch_tokens):
             encoded = self._tokenizer.pad({"input_ids": [rows[index] for index in batch]}, return_tensors="pt")
             encoded = encoded.to(self._device)

@@ -19,6 +19,7 @@ from narrows.deformer import DeformerConfig, DeformerForQuestionAnswering
 from narrows.deformer.register import register
 from narrows.errors import ConversionError, UsageError
 from narrows.hf.checkpoints import checkpoint_folder
+from narrows.hf.tokenizers import tokenizer_digest
 from narrows.store import FORMAT_VERSION, Fingerprint
 
 __all__ = ["Engine", "PassageLogits", "TokenizedText"]
@@ -132,7 +133,14 @@ class Engine:
 
     def tokenize(self, texts: Sequence[str]) -> list[TokenizedText]:
         """Tokens of whole texts, of any length, with true character offsets."""
-        encoded = self.tokenizer(list(texts), add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        # A text's own "[SEP]" is text.
+        encoded = self.tokenizer(
+            list(texts),
+            add_special_tokens=False,
+            split_special_tokens=True,
+            return_offsets_mapping=True,
+            verbose=False,
+        )
         return [
             TokenizedText(ids, [tuple(offset) for offset in offsets])
             for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
@@ -185,6 +193,12 @@ class Engine:
         if len(ids) > room:
             raise UsageError(f"a question must have at most {room} tokens, got {len(ids)}; ask it in fewer words")
         return ids
+
+    def shorten_question(self, question: str) -> str:
+        """A question, or the beginning that fits of one that is longer than its room, as training cuts it."""
+        offsets = self.tokenize([question])[0].offsets
+        room = self.config.max_question_tokens
+        return question if len(offsets) <= room else question[: offsets[room - 1][1]]
 
     def read(
         self,
@@ -245,7 +259,7 @@ def _identity(model: DeformerForQuestionAnswering, tokenizer: Any) -> tuple[str,
         for name, tensor in sorted(part.state_dict().items()):
             weights.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
             weights.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return weights.hexdigest(), hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest()
+    return weights.hexdigest(), tokenizer_digest(tokenizer)
 
 
 def _cast_upper(model: DeformerForQuestionAnswering, precision: str) -> None:

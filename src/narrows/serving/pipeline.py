@@ -166,9 +166,14 @@ class QuestionAnsweringPipeline(Pipeline):
 
     def _cut(self, question: str, room: int) -> tuple[str, int]:
         """The question within its room, and its number of tokens."""
-        offsets = self.tokenizer(question, add_special_tokens=False, return_offsets_mapping=True, verbose=False)[
-            "offset_mapping"
-        ]
+        # A text's own "[SEP]" is text, here and below.
+        offsets = self.tokenizer(
+            question,
+            add_special_tokens=False,
+            split_special_tokens=True,
+            return_offsets_mapping=True,
+            verbose=False,
+        )["offset_mapping"]
         if not offsets:
             raise UsageError("expected a question, got an empty one; ask in at least one word")
         if len(offsets) <= room:
@@ -184,6 +189,7 @@ class QuestionAnsweringPipeline(Pipeline):
             truncation="only_second" if first else "only_first",
             max_length=max_seq_len,
             stride=doc_stride,
+            split_special_tokens=True,
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
             return_token_type_ids=True,

@@ -9,8 +9,8 @@ import numpy as np
 
 from narrows.documents import Document
 from narrows.serving.answers import Result
-from narrows.serving.asking import ask_documents, ask_rows, check_store
-from narrows.serving.candidates import DEFAULT_RETRIEVAL, Retrieval, find_candidates
+from narrows.serving.asking import ask_candidates, ask_documents, check_store
+from narrows.serving.candidates import DEFAULT_RETRIEVAL, Candidate, Retrieval, find_candidates
 from narrows.serving.embedding import PassageEmbedder
 from narrows.serving.engine import Engine
 from narrows.store import Store
@@ -128,11 +128,20 @@ class Reader:
             raise
         return store
 
+    def find(
+        self, store: Store, question: str, *, candidates: int = 32, retrieval: Retrieval = DEFAULT_RETRIEVAL
+    ) -> list[Candidate]:
+        """The passages of an open store that `ask` reads for a question, the most promising first.
+
+        Args and raises as `ask`, but for the question's length.
+        """
+        return find_candidates(store, question, limit=candidates, retrieval=retrieval, embed=self._embed)
+
     def _ask(self, store: Store, question: str, candidates: int, top_k: int, retrieval: Retrieval) -> Result:
         began = time.perf_counter()
         self.engine.check_question(question)
-        rows = find_candidates(store, question, limit=candidates, retrieval=retrieval, embed=self._embed)
-        return ask_rows(self.engine, store, question, rows, top_k=top_k, began=began)
+        found = self.find(store, question, candidates=candidates, retrieval=retrieval)
+        return ask_candidates(self.engine, store, question, found, top_k=top_k, began=began)
 
     def _embed(self, question: str) -> np.ndarray:
         if self._embedder is None:
