@@ -201,6 +201,16 @@ def test_evaluate_used_wrongly(tiny_bert, squad, tmp_path, capsys) -> None:
     split = ["--split", str(squad / "split.json"), "--part", "x"]
     assert "expected --part to be one of test, tune, got 'x'" in _refused(capsys, "evaluate", model, dev, *split)
     assert "expected a model's folder to calibrate" in _refused(capsys, "evaluate", "a/b", dev, "--calibrate")
+    into_folder = _refused(capsys, "evaluate", model, dev, "--predictions", str(squad))
+    assert "expected a file for --predictions, got the folder" in into_folder
+    twice = squad / "twice.json"
+    twice.write_text(Path(dev).read_text().replace('"a1"', '"a0"'))
+    assert "got 'a0' twice; give each question its own" in _refused(capsys, "evaluate", model, str(twice))
+    damaged = squad.parent / "damaged"
+    damaged.mkdir()
+    (damaged / "config.json").write_text('{"model_type": ')
+    assert main(["evaluate", str(damaged), dev, "--calibrate"]) == 1
+    assert "expected a JSON object in" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -168,6 +168,7 @@ def test_pipes_and_links(tmp_path):
     (tmp_path / "good.txt").write_text("x")
     os.mkfifo(tmp_path / "pipe.txt")
     (tmp_path / "dangling.txt").symlink_to("nowhere")
+    (tmp_path / "loop.txt").symlink_to("loop.txt")
     (tmp_path / "circle").symlink_to(tmp_path)
     (tmp_path / "link.txt").symlink_to("good.txt")
     documents, problems = read(tmp_path)
@@ -176,6 +177,7 @@ def test_pipes_and_links(tmp_path):
     assert "pipe.txt is a pipe, socket or device; leave it out" in messages["pipe.txt"]
     assert "circle is a link to a folder; name that folder" in messages["circle"]
     assert "dangling.txt could not be opened (No such file" in messages["dangling.txt"]
+    assert "loop.txt could not be opened (Too many levels of symbolic links)" in messages["loop.txt"]
     with pytest.raises(DocumentError, match="link to a folder"):
         scan(tmp_path)
 

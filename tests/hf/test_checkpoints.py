@@ -9,7 +9,7 @@ from torch import zeros
 
 from narrows.errors import ConversionError
 from narrows.hf import checkpoints
-from narrows.hf.checkpoints import DEFAULT_CHECKPOINT, checkpoint_folder
+from narrows.hf.checkpoints import DEFAULT_CHECKPOINT, checkpoint_folder, require_tokenizer
 
 
 def _package(folder, monkeypatch) -> None:
@@ -48,6 +48,55 @@ def test_the_right_weights_are_taken_from_the_package(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "_SHA256", hashlib.sha256(weights.read_bytes()).hexdigest())
     assert checkpoint_folder(DEFAULT_CHECKPOINT) == weights.parent
     assert "stand_in_checkpoint" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt"])
+def test_a_checkpoint_without_a_vocabulary_is_refused(name, tmp_path):
+    with pytest.raises(ConversionError, match=r"expected tokenizer.json or vocab.txt in .*, got neither; copy"):
+        require_tokenizer(tmp_path)
+    (tmp_path / name).write_text("{}")
+    require_tokenizer(tmp_path)
+
+
+def _cut(path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (
+            lambda folder: (folder / "config.json").write_text('{"a": '),
+            "a JSON object in .*config.json, got other text",
+        ),
+        (
+            lambda folder: (folder / "config.json").write_text("[1]"),
+            "a JSON object in .*config.json, got a list: it is",
+        ),
+        (
+            lambda folder: (folder / "tokenizer.json").write_bytes(b"\xff"),
+            "a JSON object in .*tokenizer.json, got other",
+        ),
+        (lambda folder: _cut(folder / "model.safetensors"), r"[\d,]+ bytes in .*model.safetensors, got [\d,]+: it is"),
+        (
+            lambda folder: (folder / "model.safetensors").write_bytes(b""),
+            "bytes in|a safetensors file in .*, got another",
+        ),
+        (lambda folder: (folder / "model.safetensors").write_text("version https://git-lfs"), "a safetensors file in"),
+        (
+            lambda folder: (folder / "model.safetensors").unlink(),
+            r"weights \(\*.safetensors or \*.bin\) beside .*, got none",
+        ),
+    ],
+)
+def test_a_damaged_file_is_named(damage, text, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"x": zeros(3)}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert checkpoint_folder(tmp_path) == tmp_path
+    damage(tmp_path)
+    with pytest.raises(ConversionError, match=f"{text}.*copy the checkpoint again|{text}") as caught:
+        checkpoint_folder(tmp_path)
+    assert str(caught.value).endswith("; copy the checkpoint again")
 
 
 @pytest.mark.parametrize("name", ["nobody/has-this-model", "no/such/folder/here", "spaces are no id"])

@@ -40,7 +40,9 @@ def check_exact(result, texts) -> None:
 def test_answers_from_a_store_are_exact(reader, tiny_store, texts, question) -> None:
     result = reader.ask(tiny_store, question, top_k=12)
     assert result.candidates > 0
-    assert 10 <= len(answered(result)) <= 12
+    # Fewer than asked for where all that is left of a passage is signs.
+    assert 8 <= len(answered(result)) <= 12
+    assert all(any(letter.isalnum() for letter in answer.answer) for answer in answered(result))
     check_exact(result, texts)
 
 

@@ -274,3 +274,15 @@ def test_deleting(store, document) -> None:
     note.unlink()
     delete(store.path)
     assert not store.path.exists()
+
+
+def test_a_link_to_a_store_is_not_deleted_by_halves(store, document, tmp_path) -> None:
+    with store.writer() as writer:
+        writer.put([document("a")])
+    store.close()
+    link = tmp_path / "link"
+    link.symlink_to(store.path)
+    with pytest.raises(StoreError, match=r"but .*link is a link to .*; delete that and remove the link"):
+        delete(link)
+    report = verify(store.path)
+    assert report.ok and report.documents == 1

@@ -4,6 +4,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -167,24 +168,36 @@ def _mean(scores: Sequence[float], **detail: Any) -> Measurement:
     )
 
 
+@lru_cache(maxsize=8)
+def _answered(data: Path, model: str, precision: str, codec: str) -> Answered:
+    """A shipped model's answers on the SQuAD 1.1 test articles: several rows ask for the same."""
+    return answer_examples(load_engine(model, precision), test_examples(data, "1.1"), codec=codec)
+
+
 def precision_rows(context: Context, *, who: str, model: str, precision: str) -> dict[str, Measurement]:
     """F1 and EM of a shipped model with its upper layers in a precision, over int8 states (teacher: fp32)."""
-    engine = load_engine(model, precision)
     examples = _data_examples(context, "1.1")
+    split_layer = load_engine(model).config.split_layer
     # With no layer below the split there is nothing to store: the states are embeddings, kept as they are.
-    codec = "int8" if engine.config.split_layer else "fp32"
-    return _scores(engine, examples, codec, who if precision == "float32" else f"{who}-{precision}")
+    codec = "int8" if split_layer else "fp32"
+    answered = _answered(_folder(context), model, precision, codec)
+    return _scores(answered, examples, codec, split_layer, who if precision == "float32" else f"{who}-{precision}")
+
+
+def _folder(context: Context) -> Path:
+    if context.data is None:
+        raise ValueError("expected a data folder, got none; ask `needs_data` first")
+    return context.data
 
 
 def _data_examples(context: Context, version: str) -> list[QAExample]:
-    if context.data is None:
-        raise ValueError("expected a data folder, got none; ask `needs_data` first")
-    return test_examples(context.data, version)
+    return test_examples(_folder(context), version)
 
 
-def _scores(engine: Engine, examples: Sequence[QAExample], codec: str, who: str) -> dict[str, Measurement]:
-    answered = answer_examples(engine, examples, codec=codec)
-    detail = {"codec": codec, "split_layer": engine.config.split_layer}
+def _scores(
+    answered: Answered, examples: Sequence[QAExample], codec: str, split_layer: int, who: str
+) -> dict[str, Measurement]:
+    detail = {"codec": codec, "split_layer": split_layer}
     return {
         f"f1-{who}": _mean(_each(f1, answered, examples), **detail),
         f"em-{who}": _mean(_each(exact_match, answered, examples), **detail),
@@ -193,11 +206,10 @@ def _scores(engine: Engine, examples: Sequence[QAExample], codec: str, who: str)
 
 def student_rows(context: Context) -> dict[str, Measurement]:
     """The student beside its teacher, and int8 states beside fp32 ones; paired intervals."""
-    examples = _data_examples(context, "1.1")
-    student = load_engine("reader")
-    lossless = answer_examples(student, examples, codec="fp32")
-    small = answer_examples(student, examples, codec="int8")
-    teacher = answer_examples(load_engine("teacher"), examples, codec="fp32")
+    examples, data = _data_examples(context, "1.1"), _folder(context)
+    lossless = _answered(data, "reader", "float32", "fp32")
+    small = _answered(data, "reader", "float32", "int8")
+    teacher = _answered(data, "teacher", "float32", "fp32")
     of_small = _each(f1, small, examples)
     behind = paired_bootstrap(of_small, _each(f1, teacher, examples))
     lost = paired_bootstrap(_each(f1, lossless, examples), of_small)
@@ -237,8 +249,10 @@ def squad2_rows(context: Context) -> dict[str, Measurement]:
 def curve_rows(context: Context, *, name: str) -> dict[str, Measurement]:
     """F1 and EM of another checkpoint, named on the command line; in bf16 above the split, for time's sake."""
     engine = Engine.from_pretrained(context.models[name], precision="bfloat16")
+    examples = _data_examples(context, "1.1")
     codec = "int8" if engine.config.split_layer else "fp32"
-    return _scores(engine, _data_examples(context, "1.1"), codec, f"curve-{name}")
+    answered = answer_examples(engine, examples, codec=codec)
+    return _scores(answered, examples, codec, engine.config.split_layer, f"curve-{name}")
 
 
 def library_rows(context: Context) -> dict[str, Measurement]:

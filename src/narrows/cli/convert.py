@@ -46,10 +46,11 @@ def command(
     from transformers.utils import logging
 
     from narrows.deformer.convert import convert_checkpoint
-    from narrows.hf.checkpoints import checkpoint_folder
+    from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 
     logging.disable_progress_bar()
     folder = checkpoint_folder(checkpoint)
+    require_tokenizer(folder)
     model, report = convert_checkpoint(folder, split_layer=split_layer, task=task, passage_positions=passage_positions)
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)

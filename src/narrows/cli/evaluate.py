@@ -88,6 +88,8 @@ def command(
     from narrows.cli.convert import require_checkpoint
 
     require_checkpoint(model)
+    if predictions is not None and predictions.is_dir():
+        raise UsageError(f"expected a file for --predictions, got the folder {predictions}; name a .jsonl file")
     if calibrate and not Path(model).is_dir():
         raise UsageError(f"expected a model's folder to calibrate, got {model!r}; --calibrate writes into its config")
     if candidates is None:
@@ -147,6 +149,12 @@ def _examples(data: Path, split: Path | None, part: str | None) -> "list[QAExamp
     examples = list(read_squad(data, titles=titles))
     if not examples:
         raise UsageError(f"expected questions in {data}, got none; check the file and --part")
+    # Predictions are kept by id: of two alike, one would be scored with the other's answer.
+    seen: set[str] = set()
+    for example in examples:
+        if example.id in seen:
+            raise UsageError(f"expected every id once in {data}, got {example.id!r} twice; give each question its own")
+        seen.add(example.id)
     return examples
 
 
@@ -212,6 +220,10 @@ def update_config(folder: Path, **fields: float) -> None:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
+    from narrows.hf.checkpoints import checkpoint_folder
+
+    # Says which of its files is damaged.
+    checkpoint_folder(folder)
     config = json_module.loads((folder / "config.json").read_text(encoding="utf-8"))
     if config.get("model_type") != "narrows-deformer":
         raise UsageError(

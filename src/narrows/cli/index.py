@@ -36,7 +36,8 @@ def command(
 ) -> None:
     """Read documents once and keep their passages in a store.
 
-    Run it again after documents have changed, or after it was stopped: only what is new or changed is read.
+    Run it again after documents have changed, or after it was stopped: only what is new or changed is read, and
+    documents that the folder no longer holds are removed; another folder wants a store of its own.
     Without --model the reader that comes with narrows is used.
     """
     from narrows.cli.ask import load_reader

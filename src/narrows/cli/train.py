@@ -107,8 +107,11 @@ def _settings(pairs: list[str]) -> dict[str, str]:
 
 
 def _dry_run(recipe: Any, data: Path, runs: Path, *, json: bool) -> None:
+    from narrows.hf.register import register_all
     from narrows.training.build import plan_run
 
+    # Without it, transformers warns of the model type of a checkpoint that is a DeFormer already.
+    register_all()
     plan = plan_run(recipe, data=data, runs=runs)
     if json:
         options.emit_json({"recipe": recipe, "plan": plan})

@@ -101,9 +101,15 @@ def _walk(root: Path, report: OnProblem) -> Iterator[Source]:
                 continue
             path = Path(entry.path)
             name = _relative(path, root)
-            if entry.is_dir(follow_symlinks=False):
+            try:
+                # A link that leads to itself cannot be looked at.
+                is_folder, is_own = entry.is_dir(), entry.is_dir(follow_symlinks=False)
+            except OSError as error:
+                report(name, unreadable(name, error))
+                continue
+            if is_own:
                 folders.append(path)
-            elif entry.is_dir():
+            elif is_folder:
                 message = f"expected files and folders, but {name} is a link to a folder; name that folder instead"
                 report(name, DocumentError(message))
             elif format_of(name) is None:

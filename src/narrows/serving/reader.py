@@ -55,7 +55,7 @@ class Reader:
             batch_tokens: padded tokens of a forward pass.
 
         Raises:
-            ConversionError: a checkpoint without a trained span head, or of another encoder.
+            ConversionError: a checkpoint without a trained span head or a tokenizer, or of another encoder.
             UsageError: an unknown precision.
         """
         options = {"device": device, "precision": precision, "batch_tokens": batch_tokens}

@@ -53,10 +53,15 @@ def delete(path: str | os.PathLike) -> None:
     """Delete the store at `path` with everything in it.
 
     Raises:
-        StoreError: there is no store at `path`, or it holds files that are not the store's.
+        StoreError: there is no store at `path` or only a link to one, or it holds files that are not the store's.
         StoreBusyError: somebody is writing to it or reading from it.
     """
     path = Path(path)
+    # os.path: False where the folder above may not be looked into, which is said below.
+    if os.path.islink(path):
+        raise StoreError(
+            f"a store to delete is a folder, but {path} is a link to {path.resolve()}; delete that and remove the link"
+        )
     if not (layout.is_unborn(path) and os.listdir(path)):
         layout.read_manifest(path)
     foreign = layout.foreign_names(path)
@@ -78,7 +83,8 @@ def delete(path: str | os.PathLike) -> None:
         # again.
         shutil.rmtree(path)
     except OSError as error:
-        raise StoreError(f"the store {path} cannot be deleted ({error.strerror}); check its permissions") from error
+        cause = error.strerror or error
+        raise StoreError(f"the store {path} cannot be deleted ({cause}); check its permissions") from error
     finally:
         os.close(writing)
         if reading is not None:

@@ -17,7 +17,7 @@ from narrows.deformer.convert import convert_checkpoint, from_pretrained_encoder
 from narrows.errors import UsageError
 from narrows.evaluation.metrics import squad_scores
 from narrows.evaluation.spans import predict_spans
-from narrows.hf.checkpoints import checkpoint_folder
+from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
 from narrows.training.data import BatchPlan, SpanRows, collate_rows, read_parts
 from narrows.training.objective import SpanObjective
@@ -59,6 +59,7 @@ def build_model(checkpoint: str, *, split_layer: int, dropout: float = 0.0) -> t
     """A span model split at k, from a DeFormer (as a run leaves it) or a BERT checkpoint; its tokenizer."""
     register_all()
     folder = checkpoint_folder(checkpoint)
+    require_tokenizer(folder)
     if AutoConfig.from_pretrained(folder).model_type == "narrows-deformer":
         source = DeformerForQuestionAnswering.from_pretrained(folder, dtype=torch.float32)
         model = from_pretrained_encoder(source, split_layer=split_layer)
@@ -79,7 +80,9 @@ def build_model(checkpoint: str, *, split_layer: int, dropout: float = 0.0) -> t
 
 def plan_run(recipe: Recipe, *, data: Path, runs: Path | None = None) -> Plan:
     """Read and cut a recipe's data, and count; no model is built."""
+    register_all()
     folder = checkpoint_folder(find_checkpoint(recipe.model.checkpoint, runs))
+    require_tokenizer(folder)
     rows, batches = _rows(recipe, AutoTokenizer.from_pretrained(folder), data, runs)
     return _plan(recipe, rows, batches)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from narrows.errors import RecipeError
 
@@ -14,7 +14,7 @@ __all__ = ["DataPart", "Recipe", "load_recipe", "save_recipe"]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ModelSection(_Section):
@@ -91,7 +91,8 @@ class OptimiserSection(_Section):
     layer_decay: factor of the learning rate from a layer to the one below; 1 is none.
     """
 
-    epochs: float = Field(1.0, gt=0)
+    # The order of all epochs is drawn before the first step: a slip of the pen would fill the memory.
+    epochs: float = Field(1.0, gt=0, le=1000)
     batch_tokens: int = Field(4096, ge=16)
     accumulation: int = Field(1, ge=1)
     learning_rate: float = Field(5e-5, gt=0)
@@ -101,7 +102,7 @@ class OptimiserSection(_Section):
     max_grad_norm: float = Field(1.0, gt=0)
     dropout: float = Field(0.0, ge=0, lt=1)
     dtype: Literal["float32", "bfloat16"] = "float32"
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=2**32)
 
 
 class Recipe(_Section):
@@ -127,6 +128,14 @@ class Recipe(_Section):
     evaluate_every: int = Field(200, ge=1)
     description: str = ""
     licence: str = ""
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_folder_name(cls, name: str) -> str:
+        # RUNS/NAME is written to: not above it, not beside it.
+        if not name.strip() or name.startswith(".") or any(mark in "/\\" or not mark.isprintable() for mark in name):
+            raise ValueError("name a folder below that of the runs, without slashes and without a dot at its front")
+        return name
 
 
 def load_recipe(path: str | Path, *, settings: Mapping[str, str] | None = None) -> Recipe:
@@ -191,14 +200,19 @@ def _set(raw: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _one_sentence(error: ValidationError, path: Path) -> str:
-    first = error.errors()[0]
+    errors = error.errors()
+    # A misspelt key is an unknown one and a missing one: the unknown one tells which was meant.
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = _known_keys(first["loc"][:-1])
         near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
         advice = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(sorted(known))}"
         return f"expected only known keys in {path}, got {where!r}; {advice}"
-    advice = f"{first['msg'][0].lower()}{first['msg'][1:]}"
+    if first["type"] == "missing":
+        return f"expected a key {where!r} in {path}, got none; add it"
+    message = first["msg"].removeprefix("Value error, ")
+    advice = f"{message[0].lower()}{message[1:]}"
     return f"expected a valid {where!r} in {path}, got {first['input']!r}; {advice}"
 
 

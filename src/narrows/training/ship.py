@@ -2,17 +2,18 @@
 
 import argparse
 import json
+import re
 import shutil
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
-from narrows.deformer import DeformerForQuestionAnswering
+from narrows.deformer import DeformerConfig, DeformerForQuestionAnswering
 from narrows.deformer.convert import convert_checkpoint
 from narrows.deformer.delta import BITS, compress_delta
 from narrows.deformer.shipped import WEIGHTS, shipped_fields
-from narrows.errors import NarrowsError
+from narrows.errors import ConversionError, NarrowsError, UsageError
 from narrows.hf.checkpoints import DEFAULT_CHECKPOINT, checkpoint_folder
 
 __all__ = ["ship"]
@@ -30,13 +31,32 @@ def ship(model_folder: Path, name: str, *, bits: int = 4, embedding_rank: int = 
 
     Returns:
         The folder written.
+
+    Raises:
+        UsageError: a name that is no plain one, or a folder without a model.
+        ConversionError: the model is of another kind or shape than the default checkpoint, or damaged.
     """
+    if not re.fullmatch("[a-z0-9][a-z0-9_-]*", name):
+        raise UsageError(f"expected a name of small letters, digits, - and _, got {name!r}; choose another one")
+    if not (model_folder / "config.json").is_file():
+        raise UsageError(f"expected a model's folder, got {str(model_folder)!r} without config.json; check the path")
+    kind = json.loads((checkpoint_folder(model_folder) / "config.json").read_bytes()).get("model_type")
+    if kind != DeformerConfig.model_type:
+        raise ConversionError(
+            f"expected a DeFormer to ship, got {model_folder} of type {kind!r}; convert and train it first"
+        )
     trained = DeformerForQuestionAnswering.from_pretrained(model_folder, dtype=torch.float32)
     split_layer = trained.config.split_layer
     base, report = convert_checkpoint(
         checkpoint_folder(DEFAULT_CHECKPOINT), split_layer=split_layer, task="question-answering"
     )
     known = {key: value for key, value in base.state_dict().items() if key not in report.new}
+    shapes = {key: value.shape for key, value in trained.state_dict().items()}
+    if shapes != {key: value.shape for key, value in base.state_dict().items()}:
+        raise ConversionError(
+            f"expected a model of the shape of {DEFAULT_CHECKPOINT}, got another in {model_folder}; "
+            "ship what started from that checkpoint"
+        )
     delta = compress_delta(trained.state_dict(), known, bits=bits, embedding_rank=embedding_rank)
     folder = weights / name
     folder.mkdir(parents=True, exist_ok=True)
