@@ -197,6 +197,7 @@ def test_a_folder_without_config_or_of_an_unknown_model_is_refused(tmp_path):
 
 def test_a_model_of_another_kind_is_refused(tmp_path):
     GPT2Config().save_pretrained(tmp_path)
+    (tmp_path / "pytorch_model.bin").touch()
     with pytest.raises(ConversionError, match="whose encoder is a BertModel, got model type 'gpt2'; convert a BERT or"):
         convert_checkpoint(tmp_path, split_layer=2)
 
