@@ -193,6 +193,8 @@ def _damaged(data: bytes) -> bytes:
         ("g.xml.bz2", bz2.compress(WIKITEXT.encode())[:-9]),
         ("h.xml.bz2", _damaged(bz2.compress(WIKITEXT.encode()))),
     ],
+    # gzip writes the time into its bytes: as an id it would differ between the processes that collect.
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
