@@ -1,6 +1,11 @@
 """What all tests share: one thread, no network, quick properties, and a few real parts to build on."""
 
+import contextlib
 import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 # Set before torch and transformers are imported, which read them once.
@@ -77,6 +82,37 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("needs real data sets; set NARROWS_SHARED to the folder that holds them")
     return folder
+
+
+@pytest.fixture(scope="session")
+def in_a_child() -> Callable[..., list[str]]:
+    """Runs one order in a child that a waiting process forks, and gives the lines that it reported.
+
+    The process reads orders from its stdin, prints `child PID` once it has forked and `ended` when the child is gone.
+    """
+    return _in_a_child
+
+
+def _in_a_child(
+    nursery: subprocess.Popen, order: str = "", *, kill_after: tuple[int, float] | None = None
+) -> list[str]:
+    """`kill_after`: reports, then seconds. Counted in reports, so that a busy machine is not too slow for it."""
+    nursery.stdin.write(f"{order}\n")
+    nursery.stdin.flush()
+    child, lines = 0, []
+    while (line := nursery.stdout.readline().strip()) != "ended":
+        assert line, nursery.stderr.read()
+        if line.startswith("child "):
+            child = int(line.split()[1])
+        else:
+            lines.append(line)
+        if kill_after is not None and child and len(lines) >= kill_after[0]:
+            time.sleep(kill_after[1])
+            # It may have come to its end.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            kill_after = None
+    return lines
 
 
 @pytest.fixture(scope="session")

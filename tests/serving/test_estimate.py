@@ -8,7 +8,7 @@ import torch
 
 from narrows.deformer import DeformerConfig, DeformerForQuestionAnswering
 from narrows.errors import DocumentError, UsageError
-from narrows.serving import indexing
+from narrows.serving import pieces
 from narrows.serving.engine import Engine
 from narrows.serving.estimate import estimate_folder
 from narrows.serving.indexing import index_folder
@@ -51,7 +51,7 @@ def test_an_estimate_of_the_example_library_is_within_five_percent(tmp_path, eng
 
 
 def test_an_estimate_of_many_small_documents_is_within_five_percent(tmp_path, engine, monkeypatch) -> None:
-    monkeypatch.setattr(indexing, "_PIECE_CHARACTERS", 5000)
+    monkeypatch.setattr(pieces, "_PIECE_CHARACTERS", 5000)
     words = (Path(__file__).parents[1] / "conftest.py").read_text().split('_WORDS = """')[1].split('"""')[0].split()
     choice = random.Random(0)
     folder = tmp_path / "library"

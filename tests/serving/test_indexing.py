@@ -1,15 +1,12 @@
 """From a folder to a store: what is read, what is left, and what a killed run leaves behind."""
 
-import contextlib
-import os
 import random
 import resource
 import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +15,10 @@ import pytest
 from narrows.deformer.convert import convert_checkpoint
 from narrows.documents import Document
 from narrows.errors import DocumentError, StoreBusyError, StoreError, StoreMismatchError, UsageError
-from narrows.serving import indexing
+from narrows.serving import indexing, pieces
 from narrows.serving.engine import Engine
-from narrows.serving.indexing import index_folder, pieces_of
+from narrows.serving.indexing import index_folder
+from narrows.serving.pieces import pieces_of
 from narrows.store import Store, verify
 from narrows.store import writer as writing
 
@@ -134,7 +132,7 @@ def test_groups_do_not_change_what_is_stored(tmp_path, engine, folder, monkeypat
 
 
 def test_a_large_document_is_written_piece_by_piece(tmp_path, engine, monkeypatch) -> None:
-    monkeypatch.setattr(indexing, "_PIECE_CHARACTERS", 2000)
+    monkeypatch.setattr(pieces, "_PIECE_CHARACTERS", 2000)
     monkeypatch.setattr(indexing, "_GROUP_TOKENS", 300)
     folder = tmp_path / "library"
     folder.mkdir()
@@ -160,7 +158,7 @@ def test_a_large_document_is_written_piece_by_piece(tmp_path, engine, monkeypatc
 def test_a_large_document_that_fails_leaves_the_store_as_it_was(tmp_path, engine, folder, monkeypatch) -> None:
     index_folder(folder, tmp_path / "s", engine)
     before = rows(tmp_path / "s")
-    monkeypatch.setattr(indexing, "_PIECE_CHARACTERS", 2000)
+    monkeypatch.setattr(pieces, "_PIECE_CHARACTERS", 2000)
     monkeypatch.setattr(indexing, "_GROUP_TOKENS", 300)
     (folder / "aaa.txt").write_text(sentences(1, 400))
     calls = []
@@ -182,8 +180,8 @@ def test_a_large_document_that_fails_leaves_the_store_as_it_was(tmp_path, engine
 @pytest.fixture
 def small_pieces(monkeypatch) -> None:
     """What is longer than a note is a large document, in several groups and files."""
-    monkeypatch.setattr(indexing, "_PIECE_CHARACTERS", 1000)
-    monkeypatch.setattr(indexing, "_TOKENIZED_AT_ONCE", 3)
+    monkeypatch.setattr(pieces, "_PIECE_CHARACTERS", 1000)
+    monkeypatch.setattr(pieces, "_TOKENIZED_AT_ONCE", 3)
     monkeypatch.setattr(indexing, "_GROUP_TOKENS", 150)
     monkeypatch.setattr(writing, "_BYTES_PER_FRAGMENT", 1)
 
@@ -195,7 +193,7 @@ def test_a_large_document_has_the_passages_of_its_pieces(tmp_path, engine, folde
     index_folder(folder, tmp_path / "s", engine, on_progress=seen.append)
     assert [progress.bytes_done for progress in seen] == sorted(progress.bytes_done for progress in seen)
     assert seen[-1].bytes_done <= seen[-1].bytes_total
-    expected = list(indexing.tokenized_passages(engine, Document("large.txt", "", text, "0")))
+    expected = list(pieces.tokenized_passages(engine, Document("large.txt", "", text, "0")))
     with Store.open(tmp_path / "s", expect=None) as store:
         stored = store.take([f"large.txt:{number}" for number in range(len(expected))])
         assert [(row.start, row.end, row.token_ids.tolist()) for row in stored] == [tuple(one) for one in expected]
@@ -244,13 +242,13 @@ def test_a_large_document_that_is_interrupted_loses_nothing(tmp_path, engine, fo
 
 @pytest.mark.parametrize("text", ["x" * 5000, "word " * 1000, "一" * 3000 + "。" + "二" * 3000, "a\n\nb" * 1500, ""])
 def test_pieces_join_to_the_text(text, monkeypatch) -> None:
-    monkeypatch.setattr(indexing, "_PIECE_CHARACTERS", 1000)
-    pieces = list(pieces_of(Document("d", "", text, "0")))
-    assert "".join(piece.text for _, piece in pieces) == text
-    assert all(text[start : start + len(piece.text)] == piece.text for start, piece in pieces)
-    assert all(len(piece.text) <= 1000 for _, piece in pieces)
+    monkeypatch.setattr(pieces, "_PIECE_CHARACTERS", 1000)
+    cut = list(pieces_of(Document("d", "", text, "0")))
+    assert "".join(piece.text for _, piece in cut) == text
+    assert all(text[start : start + len(piece.text)] == piece.text for start, piece in cut)
+    assert all(len(piece.text) <= 1000 for _, piece in cut)
     if " " in text or "\n" in text:
-        assert all(piece.text[-1].isspace() or piece is pieces[-1][1] for _, piece in pieces)
+        assert all(piece.text[-1].isspace() or piece is cut[-1][1] for _, piece in cut)
 
 
 def test_a_file_that_cannot_be_read_keeps_what_was_read_of_it(tmp_path, engine, folder) -> None:
@@ -275,7 +273,7 @@ def test_a_document_without_words_is_skipped(tmp_path, engine, folder) -> None:
 
 
 def test_a_large_document_without_words_is_skipped(tmp_path, engine, folder, monkeypatch) -> None:
-    monkeypatch.setattr(indexing, "_PIECE_CHARACTERS", 3)
+    monkeypatch.setattr(pieces, "_PIECE_CHARACTERS", 3)
     (folder / "blank.txt").write_text("\u200b" * 20)
     report = index_folder(folder, tmp_path / "s", engine)
     assert "expected words in blank.txt" in report.skipped[0].reason
@@ -391,12 +389,12 @@ def test_questions_are_read_while_a_run_writes(tmp_path, engine, folder, monkeyp
 NURSERY = """
 import os, signal, sys, torch
 torch.set_num_threads(1)
-from narrows.serving import indexing
+from narrows.serving import indexing, pieces
 from narrows.serving.engine import Engine
 from narrows.store import writer
 indexing._GROUP_TOKENS, indexing._COMMITS_PER_TIDYING = 100, 3
 # Every fifth document is a large one, in several files.
-indexing._PIECE_CHARACTERS, writer._BYTES_PER_FRAGMENT = 1000, 1
+pieces._PIECE_CHARACTERS, writer._BYTES_PER_FRAGMENT = 1000, 1
 engine = Engine.from_pretrained(sys.argv[1])
 def tell(progress):
     os.write(1, "".join(f"{name}\\n" for name in progress.documents).encode())
@@ -413,32 +411,9 @@ for line in sys.stdin:
 """
 
 
-def run_once(nursery: subprocess.Popen, kill_after: tuple[int, float] | None = None) -> list[str]:
-    """One run of indexing in a child; what it reported. Killed some seconds after its nth report, if asked.
-
-    Counted in reports, so that a busy machine is not too slow for it.
-    """
-    nursery.stdin.write("\n")
-    nursery.stdin.flush()
-    child, lines = 0, []
-    while True:
-        line = nursery.stdout.readline().strip()
-        assert line, nursery.stderr.read()
-        if line == "ended":
-            return lines
-        if line.startswith("child "):
-            child = int(line.split()[1])
-        else:
-            lines.append(line)
-        if kill_after is not None and child and len(lines) >= kill_after[0]:
-            time.sleep(kill_after[1])
-            # The run may have come to its end.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-            kill_after = None
-
-
-def killed_at_random_moments(tmp_path: Path, checkpoint: Path, times: int, seed: int) -> None:
+def killed_at_random_moments(
+    tmp_path: Path, checkpoint: Path, in_a_child: Callable[..., list[str]], times: int, seed: int
+) -> None:
     folder, store = tmp_path / "many", tmp_path / "s"
     folder.mkdir()
     names = [f"d{number:02}.txt" for number in range(40)]
@@ -451,7 +426,8 @@ def killed_at_random_moments(tmp_path: Path, checkpoint: Path, times: int, seed:
     with subprocess.Popen(command, text=True, **pipes) as nursery:
         assert nursery.stdout.readline() == "ready\n", nursery.stderr.read()
         for turn in range(times):
-            reported |= set(run_once(nursery, (moments.randrange(9), moments.uniform(0, 0.1)))) - {"done"}
+            moment = moments.randrange(9), moments.uniform(0, 0.1)
+            reported |= set(in_a_child(nursery, kill_after=moment)) - {"done"}
             if not store.exists():
                 assert not reported
                 continue
@@ -465,20 +441,20 @@ def killed_at_random_moments(tmp_path: Path, checkpoint: Path, times: int, seed:
                 number = int(name[1:3])
                 (folder / name).write_text(sentences(1000 * turn + number + 50, 8 if number % 5 else 40))
         assert reported
-        assert run_once(nursery)[-1] == "done"
+        assert in_a_child(nursery)[-1] == "done"
     assert verify(store).ok
     with Store.open(store, expect=None) as opened:
         assert set(opened.documents()) == set(names)
 
 
-def test_a_run_killed_twenty_times_loses_nothing_reported(tmp_path, checkpoint) -> None:
-    killed_at_random_moments(tmp_path, checkpoint, 20, seed=1)
+def test_a_run_killed_twenty_times_loses_nothing_reported(tmp_path, checkpoint, in_a_child) -> None:
+    killed_at_random_moments(tmp_path, checkpoint, in_a_child, 20, seed=1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_run_killed_fifty_times_loses_nothing_reported(tmp_path, checkpoint) -> None:
-    killed_at_random_moments(tmp_path, checkpoint, 50, seed=2)
+def test_a_run_killed_fifty_times_loses_nothing_reported(tmp_path, checkpoint, in_a_child) -> None:
+    killed_at_random_moments(tmp_path, checkpoint, in_a_child, 50, seed=2)
 
 
 def test_a_run_killed_before_its_first_commit_verifies_as_empty(tmp_path, engine, folder, monkeypatch) -> None:

@@ -3,11 +3,10 @@
 import dataclasses
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,38 +76,12 @@ def start_writer(path: Path, first: int, count: int) -> subprocess.Popen:
     return start(ONE_WRITER, path, first, count)
 
 
-def write_in_a_child(
-    nursery: subprocess.Popen, path: Path, first: int, count: int, kill_after: tuple[int, float] | None = None
-) -> str:
-    """What a writer printed; killed some seconds after its nth report, if asked.
-
-    Counted in reports, so that a busy machine is not too slow for it.
-    """
-    nursery.stdin.write(f"{path} {first} {count}\n")
-    nursery.stdin.flush()
-    child, lines = 0, []
-    while True:
-        line = nursery.stdout.readline()
-        assert line, nursery.stderr.read()
-        if line == "ended\n":
-            assert kill_after is None, lines[-1:]
-            return "".join(lines)
-        if line.startswith("child "):
-            child = int(line.split()[1])
-        else:
-            lines.append(line)
-        if kill_after is not None and child and len(lines) >= kill_after[0]:
-            time.sleep(kill_after[1])
-            os.kill(child, signal.SIGKILL)
-            kill_after = None
-
-
-def reported(output: str) -> dict[str, str]:
+def reported(lines: list[str]) -> dict[str, str]:
     """The sha256 of each document that a writer reported as committed, the newest of each."""
-    return dict(line.split() for line in output.splitlines() if line.startswith("d") and line != "done")
+    return dict(line.split() for line in lines if line.startswith("d") and line != "done")
 
 
-def killed_at_random_moments(path: Path, times: int, seed: int) -> None:
+def killed_at_random_moments(path: Path, in_a_child: Callable[..., list[str]], times: int, seed: int) -> None:
     moments = random.Random(seed)
     known: dict[str, str] = {}
     first = 0
@@ -121,10 +94,11 @@ def killed_at_random_moments(path: Path, times: int, seed: int) -> None:
             reports = moments.randrange(8)
             # The first commit takes longest.
             seconds = moments.uniform(0, 0.1 if reports else 0.3)
-            output = write_in_a_child(nursery, path, first, 10_000, (reports, seconds))
-            known.update(reported(output))
-            commits += len(reported(output))
-            first = max([first, *(int(sha256) + 1 for sha256 in reported(output).values())])
+            lines = in_a_child(nursery, f"{path} {first} 10000", kill_after=(reports, seconds))
+            assert "done" not in lines and not any(line.startswith("failed") for line in lines), lines[-1]
+            known.update(reported(lines))
+            commits += len(reported(lines))
+            first = max([first, *(int(sha256) + 1 for sha256 in reported(lines).values())])
             if not path.exists():
                 continue
             report = verify(path)
@@ -137,20 +111,20 @@ def killed_at_random_moments(path: Path, times: int, seed: int) -> None:
             # What was reported is there, or replaced by a newer commit whose report died with the process.
             assert all(there.get(name, "") >= sha256 for name, sha256 in known.items())
         assert commits > times
-        output = write_in_a_child(nursery, path, first, 12)
-        assert output.endswith("done\n"), output
+        lines = in_a_child(nursery, f"{path} {first} 12")
+        assert lines[-1] == "done", lines
     assert verify(path).ok
 
 
 @pytest.mark.timeout(900)
-def test_a_killed_writer_loses_nothing_reported(tmp_path) -> None:
-    killed_at_random_moments(tmp_path / "s", 20, seed=1)
+def test_a_killed_writer_loses_nothing_reported(tmp_path, in_a_child) -> None:
+    killed_at_random_moments(tmp_path / "s", in_a_child, 20, seed=1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_a_killed_writer_loses_nothing_reported_fifty_times(tmp_path) -> None:
-    killed_at_random_moments(tmp_path / "s", 50, seed=2)
+def test_a_killed_writer_loses_nothing_reported_fifty_times(tmp_path, in_a_child) -> None:
+    killed_at_random_moments(tmp_path / "s", in_a_child, 50, seed=2)
 
 
 def test_killed_before_the_first_commit(tmp_path, store, fingerprint, document) -> None:

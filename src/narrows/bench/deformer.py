@@ -14,6 +14,7 @@ from narrows.bench.quality import (
     precision_rows,
     squad2_rows,
     student_rows,
+    tune_rows,
 )
 from narrows.bench.rows import Context, Group, Measurement, Row
 from narrows.bench.speed import PRECISIONS, fastest_within, speed_rows
@@ -128,6 +129,12 @@ def _quality() -> list[Group]:
         Row(name="bytes-int8-states", unit="×", peer="fp32 states", bar=0.27, side="at most", sources=_READER),
     )
     found.append(Group(rows=beside, measure=student_rows, size=size, missing=needs_both))
+    tune = (
+        Row(name="f1-tune-teacher", unit="F1", sources=(*_ANSWERS, _SHIPPED["teacher"])),
+        Row(name="f1-tune-student", unit="F1", sources=_READER),
+        Row(name="f1-tune-student-to-teacher", unit="F1", peer="teacher", bar=-1.0, sources=_BOTH),
+    )
+    found.append(Group(rows=tune, measure=tune_rows, size="SQuAD 1.1, 4 tune articles", missing=needs_both))
     squad2 = (
         Row(name="squad2-f1", unit="F1", sources=_READER),
         Row(name="squad2-f1-gain", unit="F1", peer="better of always and never", bar=5.0, sources=_READER),
@@ -141,11 +148,13 @@ def _curve(name: str) -> Group:
     rows = (
         Row(name=f"f1-curve-{name}", unit="F1", sources=_ANSWERS),
         Row(name=f"em-curve-{name}", unit="EM", sources=_ANSWERS),
+        Row(name=f"f1-tune-curve-{name}", unit="F1", sources=_ANSWERS),
+        Row(name=f"em-tune-curve-{name}", unit="EM", sources=_ANSWERS),
     )
     return Group(
         rows=rows,
         measure=partial(curve_rows, name=name),
-        size="SQuAD 1.1, 12 test articles, bf16 above the split",
+        size="SQuAD 1.1, 12 test articles (4 tune ones where named), bf16 above the split",
         missing=needs_data,
     )
 

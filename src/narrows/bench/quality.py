@@ -33,9 +33,10 @@ __all__ = [
     "needs_library",
     "needs_shipped",
     "precision_rows",
+    "split_examples",
     "squad2_rows",
     "student_rows",
-    "test_examples",
+    "tune_rows",
     "word_overlap_finds",
 ]
 
@@ -94,9 +95,9 @@ def needs_library(context: Context) -> str | None:
     return needs_shipped(context) if there else f"needs the example library in {context.examples}"
 
 
-def test_examples(data: Path, version: str) -> list[QAExample]:
-    """The questions of the test articles of SQuAD `1.1` or `2.0`."""
-    titles = read_split(data / "squad" / "split.json")["test"]
+def split_examples(data: Path, version: str, part: str = "test") -> list[QAExample]:
+    """The questions of the test (or tune) articles of SQuAD `1.1` or `2.0`."""
+    titles = read_split(data / "squad" / "split.json")[part]
     return list(read_squad(data / "squad" / f"dev-v{version}.json.gz", titles=titles))
 
 
@@ -169,9 +170,9 @@ def _mean(scores: Sequence[float], **detail: Any) -> Measurement:
 
 
 @lru_cache(maxsize=8)
-def _answered(data: Path, model: str, precision: str, codec: str) -> Answered:
-    """A shipped model's answers on the SQuAD 1.1 test articles: several rows ask for the same."""
-    return answer_examples(load_engine(model, precision), test_examples(data, "1.1"), codec=codec)
+def _answered(data: Path, model: str, precision: str, codec: str, part: str = "test") -> Answered:
+    """A shipped model's answers on the SQuAD 1.1 test or tune articles: several rows ask for the same."""
+    return answer_examples(load_engine(model, precision), split_examples(data, "1.1", part), codec=codec)
 
 
 def precision_rows(context: Context, *, who: str, model: str, precision: str) -> dict[str, Measurement]:
@@ -190,8 +191,8 @@ def _folder(context: Context) -> Path:
     return context.data
 
 
-def _data_examples(context: Context, version: str) -> list[QAExample]:
-    return test_examples(_folder(context), version)
+def _data_examples(context: Context, version: str, part: str = "test") -> list[QAExample]:
+    return split_examples(_folder(context), version, part)
 
 
 def _scores(
@@ -227,6 +228,19 @@ def student_rows(context: Context) -> dict[str, Measurement]:
     }
 
 
+def tune_rows(context: Context) -> dict[str, Measurement]:
+    """Teacher and student on the articles by which weights and splits were chosen; a paired interval."""
+    examples, data = _data_examples(context, "1.1", "tune"), _folder(context)
+    teacher = _each(f1, _answered(data, "teacher", "float32", "fp32", "tune"), examples)
+    student = _each(f1, _answered(data, "reader", "float32", "int8", "tune"), examples)
+    behind = paired_bootstrap(student, teacher)
+    return {
+        "f1-tune-teacher": _mean(teacher),
+        "f1-tune-student": _mean(student),
+        "f1-tune-student-to-teacher": Measurement(value=behind.mean_difference, spread=(behind.low, behind.high)),
+    }
+
+
 def squad2_rows(context: Context) -> dict[str, Measurement]:
     """SQuAD 2.0 with the threshold that the reader carries, beside always and never answering."""
     examples = _data_examples(context, "2.0")
@@ -249,10 +263,13 @@ def squad2_rows(context: Context) -> dict[str, Measurement]:
 def curve_rows(context: Context, *, name: str) -> dict[str, Measurement]:
     """F1 and EM of another checkpoint, named on the command line; in bf16 above the split, for time's sake."""
     engine = Engine.from_pretrained(context.models[name], precision="bfloat16")
-    examples = _data_examples(context, "1.1")
     codec = "int8" if engine.config.split_layer else "fp32"
-    answered = answer_examples(engine, examples, codec=codec)
-    return _scores(answered, examples, codec, engine.config.split_layer, f"curve-{name}")
+    rows: dict[str, Measurement] = {}
+    for part, who in (("test", f"curve-{name}"), ("tune", f"tune-curve-{name}")):
+        examples = _data_examples(context, "1.1", part)
+        answered = answer_examples(engine, examples, codec=codec)
+        rows |= _scores(answered, examples, codec, engine.config.split_layer, who)
+    return rows
 
 
 def library_rows(context: Context) -> dict[str, Measurement]:

@@ -5,6 +5,7 @@ from narrows.data.cloze import cloze_examples
 from narrows.data.joining import join_contexts
 from narrows.data.negatives import add_unanswerable_pairs
 from narrows.data.packing import join_pair, passage_start, restore, shuffled_batches, token_budget_batches
+from narrows.data.plain import AS_PLAIN_TEXT
 from narrows.data.spans import EncodedSpans, SpanEncoder, SpanFeature
 from narrows.data.squad import (
     Answer,
@@ -18,6 +19,7 @@ from narrows.data.squad import (
 from narrows.data.windows import windows
 
 __all__ = [
+    "AS_PLAIN_TEXT",
     "Answer",
     "Article",
     "EncodedSpans",

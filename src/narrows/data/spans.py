@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from narrows.data.plain import AS_PLAIN_TEXT
 from narrows.data.squad import Answer, QAExample
 from narrows.data.windows import windows
 from narrows.errors import UsageError
@@ -152,15 +153,7 @@ class SpanEncoder:
         encoded = {}
         for first in range(0, len(unique), _TEXTS_PER_CALL):
             batch = unique[first : first + _TEXTS_PER_CALL]
-            # A text's own "[SEP]" is text. Texts longer than the model are cut into windows here, so that its
-            # warning misleads (verbose).
-            output = self._tokenizer(
-                batch,
-                add_special_tokens=False,
-                split_special_tokens=True,
-                return_offsets_mapping=True,
-                verbose=False,
-            )
+            output = self._tokenizer(batch, **AS_PLAIN_TEXT)
             for text, ids, offsets in zip(batch, output["input_ids"], output["offset_mapping"], strict=True):
                 encoded[text] = (list(ids), offsets)
         return encoded

@@ -9,7 +9,18 @@ from transformers import PreTrainedConfig
 
 from narrows.errors import UsageError
 
-__all__ = ["DeformerConfig"]
+__all__ = ["FITTED_FIELDS", "DeformerConfig"]
+
+FITTED_FIELDS = (
+    "no_answer_scale",
+    "no_answer_bias",
+    "no_answer_threshold",
+    "retrieval_weight",
+    "store_no_answer_scale",
+    "store_no_answer_bias",
+    "store_no_answer_threshold",
+)
+"""Fields fitted to the answers of one set of weights at one split; they hold for no other."""
 
 _Config = TypeVar("_Config", bound=PreTrainedConfig)
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeVar, overload
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig
 
-from narrows.deformer.config import DeformerConfig
+from narrows.deformer.config import FITTED_FIELDS, DeformerConfig
 from narrows.deformer.model import (
     DeformerForQuestionAnswering,
     DeformerForSequenceClassification,
@@ -49,17 +49,6 @@ _SHARED_FIELDS = (
     "label2id",
     "problem_type",
     "dtype",
-)
-
-# Fields of a DeFormer that hold for the answers of one split only.
-_FITTED_FIELDS = (
-    "no_answer_scale",
-    "no_answer_bias",
-    "no_answer_threshold",
-    "retrieval_weight",
-    "store_no_answer_scale",
-    "store_no_answer_bias",
-    "store_no_answer_threshold",
 )
 
 _LAYER = {
@@ -218,7 +207,7 @@ def convert_checkpoint(
         )
     split = {"split_layer": split_layer, "passage_positions": passage_positions, **overrides}
     if isinstance(source, DeformerConfig):
-        fields = {name: value for name, value in source.to_dict().items() if name not in _FITTED_FIELDS}
+        fields = {name: value for name, value in source.to_dict().items() if name not in FITTED_FIELDS}
         config, rules = DeformerConfig.from_dict({**fields, **split}), deformer_rules(task)
     else:
         fields = {name: getattr(source, name) for name in _SHARED_FIELDS if getattr(source, name, None) is not None}
@@ -243,7 +232,7 @@ def from_pretrained_encoder(model: _Model, *, split_layer: int) -> _Model:
             f"`split_layer` must be from 0 to {layers - 1} for {layers} layers, got {split_layer}; "
             "keep at least one layer joint"
         )
-    fields = {name: value for name, value in model.config.to_dict().items() if name not in _FITTED_FIELDS}
+    fields = {name: value for name, value in model.config.to_dict().items() if name not in FITTED_FIELDS}
     config = DeformerConfig.from_dict({**fields, "split_layer": split_layer, "passage_positions": "restart"})
     student = type(model)(config)
     student.load_state_dict(model.state_dict())

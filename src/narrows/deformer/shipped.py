@@ -8,7 +8,7 @@ from typing import Any
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from narrows.deformer.config import DeformerConfig
+from narrows.deformer.config import FITTED_FIELDS, DeformerConfig
 from narrows.deformer.convert import convert_checkpoint
 from narrows.deformer.delta import apply_delta
 from narrows.deformer.model import DeformerForQuestionAnswering
@@ -19,19 +19,7 @@ __all__ = ["WEIGHTS", "load_shipped", "shipped_fields", "shipped_names"]
 
 WEIGHTS = Path(str(files("narrows.deformer"))) / "weights"
 # What a delta's config.json says beyond the base checkpoint's own.
-_FIELDS = (
-    "split_layer",
-    "max_question_tokens",
-    "max_passage_tokens",
-    "max_answer_tokens",
-    "no_answer_scale",
-    "no_answer_bias",
-    "no_answer_threshold",
-    "retrieval_weight",
-    "store_no_answer_scale",
-    "store_no_answer_bias",
-    "store_no_answer_threshold",
-)
+_FIELDS = ("split_layer", "max_question_tokens", "max_passage_tokens", "max_answer_tokens", *FITTED_FIELDS)
 
 
 def shipped_fields(config: DeformerConfig) -> dict[str, Any]:

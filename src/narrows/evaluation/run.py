@@ -20,7 +20,7 @@ from narrows.errors import ConversionError, UsageError
 from narrows.evaluation.bootstrap import Interval, MeanInterval, bootstrap, paired_bootstrap
 from narrows.evaluation.calibration import NoAnswerRule, answer_probability
 from narrows.evaluation.metrics import SquadScores, f1, squad_scores
-from narrows.evaluation.spans import predict_spans
+from narrows.evaluation.spans import SpanPrediction, predict_spans
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
 from narrows.hf.tokenizers import tokenizer_digest
@@ -32,6 +32,7 @@ __all__ = [
     "compare",
     "evaluate_spans",
     "load_span_model",
+    "predict_examples",
     "read_predictions",
     "score",
 ]
@@ -126,7 +127,8 @@ def evaluate_spans(
     truncated = 0
     for first in range(0, len(rest), _EXAMPLES_A_CHUNK):
         chunk = rest[first : first + _EXAMPLES_A_CHUNK]
-        fresh, cut = _predict(model, tokenizer, chunk, batch_tokens=batch_tokens)
+        spans, cut = predict_examples(model, tokenizer, chunk, batch_tokens=batch_tokens)
+        fresh = {example.id: Prediction(span.text, span.margin) for example, span in zip(chunk, spans, strict=True)}
         truncated += cut
         found.update(fresh)
         if predictions is not None:
@@ -199,9 +201,19 @@ def read_predictions(path: Path) -> dict[str, Prediction]:
     return found
 
 
-def _predict(
-    model: DeformerForQuestionAnswering, tokenizer: Any, examples: Sequence[QAExample], *, batch_tokens: int
-) -> tuple[dict[str, Prediction], int]:
+def predict_examples(
+    model: DeformerForQuestionAnswering, tokenizer: Any, examples: Sequence[QAExample], *, batch_tokens: int = 8192
+) -> tuple[list[SpanPrediction], int]:
+    """A model's best span for every example; its config says how long questions, passages and answers may be.
+
+    Args:
+        model: as `load_span_model` gives it, with its tokenizer.
+        examples: questions; their answers are not looked at.
+        batch_tokens: padded tokens of a forward pass.
+
+    Returns:
+        A span an example, and how many questions were cut to their room.
+    """
     config = model.config
     encoder = SpanEncoder(
         tokenizer,
@@ -221,8 +233,7 @@ def _predict(
         batch_tokens=batch_tokens,
         max_answer_tokens=config.max_answer_tokens,
     )
-    fresh = {example.id: Prediction(span.text, span.margin) for example, span in zip(examples, spans, strict=True)}
-    return fresh, encoded.truncated_questions
+    return spans, encoded.truncated_questions
 
 
 def _final(predictions: Mapping[str, Prediction], rule: NoAnswerRule | None) -> dict[str, str]:

@@ -13,7 +13,7 @@ from narrows.evaluation.calibration import NoAnswerRule
 from narrows.serving.answers import ReadPassage, Result, best_answers, no_answer, passage_rule, store_rule
 from narrows.serving.candidates import Candidate
 from narrows.serving.engine import Engine
-from narrows.serving.indexing import TokenizedPassage, tokenized_passages
+from narrows.serving.pieces import TokenizedPassage, tokenized_passages
 from narrows.store import Store
 
 __all__ = ["ask_candidates", "ask_documents", "check_store", "read_candidates"]

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer
 
-from narrows.data import restore, token_budget_batches
+from narrows.data import AS_PLAIN_TEXT, restore, token_budget_batches
 from narrows.deformer import DeformerConfig, DeformerForQuestionAnswering
 from narrows.deformer.register import register
 from narrows.errors import ConversionError, UsageError
@@ -134,14 +134,7 @@ class Engine:
 
     def tokenize(self, texts: Sequence[str]) -> list[TokenizedText]:
         """Tokens of whole texts, of any length, with true character offsets."""
-        # A text's own "[SEP]" is text.
-        encoded = self.tokenizer(
-            list(texts),
-            add_special_tokens=False,
-            split_special_tokens=True,
-            return_offsets_mapping=True,
-            verbose=False,
-        )
+        encoded = self.tokenizer(list(texts), **AS_PLAIN_TEXT)
         return [
             TokenizedText(ids, [tuple(offset) for offset in offsets])
             for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)

@@ -10,7 +10,7 @@ from narrows.documents import read_documents
 from narrows.errors import DocumentError
 from narrows.serving.embedding import PassageEmbedder
 from narrows.serving.engine import Engine
-from narrows.serving.indexing import tokenized_passages
+from narrows.serving.pieces import tokenized_passages
 from narrows.store import estimate_bytes
 
 __all__ = ["Estimate", "estimate_folder"]

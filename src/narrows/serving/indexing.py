@@ -18,7 +18,7 @@ from narrows.documents import Document, read_documents, scan
 from narrows.errors import DocumentError, UsageError
 from narrows.serving.embedding import PassageEmbedder
 from narrows.serving.engine import Engine
-from narrows.serving.passages import passages_of
+from narrows.serving.pieces import TokenizedPassage, is_large, tokenized_between, tokenized_passages
 from narrows.store import Store, StoredDocument, StoredPassage, Writer
 from narrows.store.layout import is_unborn
 
@@ -26,23 +26,18 @@ __all__ = [
     "IndexProgress",
     "IndexReport",
     "Skipped",
-    "TokenizedPassage",
     "index_folder",
-    "pieces_of",
-    "tokenized_passages",
 ]
 
 _GROUP_TOKENS = 16_384
 # A commit makes a small file; tidied now and then so that a large folder neither opens thousands of them at
 # its end nor keeps every version's list of them.
 _COMMITS_PER_TIDYING = 64
-_PIECE_CHARACTERS = 200_000
-_TOKENIZED_AT_ONCE = 64
 _REMOVED_AT_ONCE = 1000
-_PARAGRAPH = re.compile(r"\n\s*\n|\r\n\s*\r\n")
+_ENCODED_CHARACTERS = 200_000
 
 OnProblem = Callable[[str, DocumentError], None]
-_Item = tuple[Document, int, "TokenizedPassage"]
+_Item = tuple[Document, int, TokenizedPassage]
 
 
 class Skipped(NamedTuple):
@@ -50,14 +45,6 @@ class Skipped(NamedTuple):
 
     name: str
     reason: str
-
-
-class TokenizedPassage(NamedTuple):
-    """Characters [start, end) of a document, and their token ids with the closing [SEP]."""
-
-    start: int
-    end: int
-    ids: list[int]
 
 
 class IndexProgress(NamedTuple):
@@ -142,54 +129,12 @@ def index_folder(
     return run.report
 
 
-def pieces_of(document: Document) -> Iterator[tuple[int, Document]]:
-    """Cut a document of more than 200,000 characters into such pieces, between paragraphs, lines or words.
-
-    Yields:
-        Where the piece begins, in characters, and the piece; one piece for a smaller document.
-    """
-    start, text = 0, document.text
-    while start < len(text):
-        end = start + _PIECE_CHARACTERS
-        end = len(text) if end >= len(text) else _border(text, start + _PIECE_CHARACTERS // 2, end)
-        yield start, Document(document.id, document.title, text[start:end], document.sha256)
-        start = end
-
-
-def tokenized_passages(engine: Engine, document: Document) -> Iterator[TokenizedPassage]:
-    """A document's passages in order, tokenized piece by piece."""
-    for shift, piece in pieces_of(document):
-        for span, ids in passages_of(engine, piece):
-            yield TokenizedPassage(span.start + shift, span.end + shift, ids)
-
-
-def _tokenized_between(engine: Engine, document: Document, borders: "array[int]") -> Iterator[TokenizedPassage]:
-    """The passages between pairs of borders; a passage's ids are those of its own text (see `passages_of`)."""
-    for first in range(0, len(borders), 2 * _TOKENIZED_AT_ONCE):
-        some = borders[first : first + 2 * _TOKENIZED_AT_ONCE]
-        spans = list(zip(some[::2], some[1::2], strict=True))
-        texts = engine.tokenize([document.text[start:end] for start, end in spans])
-        for (start, end), tokens in zip(spans, texts, strict=True):
-            yield TokenizedPassage(start, end, engine.close_passage(tokens.ids))
-
-
 def _bytes_of(text: str) -> int:
     """Size in UTF-8, without a copy of the whole."""
     if text.isascii():
         return len(text)
-    return sum(len(text[at : at + _PIECE_CHARACTERS].encode()) for at in range(0, len(text), _PIECE_CHARACTERS))
-
-
-def _border(text: str, low: int, high: int) -> int:
-    """The last good place to cut at within [low, high]: after a paragraph, a line, a word, or anywhere."""
-    paragraphs = [match.end() for match in _PARAGRAPH.finditer(text, low, high)]
-    if paragraphs:
-        return paragraphs[-1]
-    for mark in ("\n", " ", "\t", "\u3000", "\u3002"):
-        found = text.rfind(mark, low, high)
-        if found >= 0:
-            return found + 1
-    return high
+    step = _ENCODED_CHARACTERS
+    return sum(len(text[at : at + step].encode()) for at in range(0, len(text), step))
 
 
 def _open(path: Path, engine: Engine, codec: str, embedder: PassageEmbedder | None) -> Store:
@@ -278,7 +223,7 @@ class _Run:
             self._seen.add(document.id)
             self.report.documents_unchanged += 1
             return
-        if len(document.text) > _PIECE_CHARACTERS:
+        if is_large(document):
             self._commit()
             self._write_large(document)
             return
@@ -333,7 +278,7 @@ class _Run:
         group: list[_Item] = []
         tokens = 0
         within = self._bytes_within - self._bytes_last
-        for index, passage in enumerate(_tokenized_between(self._engine, document, borders)):
+        for index, passage in enumerate(tokenized_between(self._engine, document, borders)):
             group.append((document, index, passage))
             tokens += len(passage.ids)
             if tokens >= _GROUP_TOKENS:

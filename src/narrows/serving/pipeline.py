@@ -19,6 +19,7 @@ from transformers import AutoModelForQuestionAnswering, Pipeline, pipelines
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.utils import logging
 
+from narrows.data import AS_PLAIN_TEXT
 from narrows.deformer import DeformerConfig
 from narrows.deformer.spans import top_spans
 from narrows.errors import UsageError
@@ -166,14 +167,7 @@ class QuestionAnsweringPipeline(Pipeline):
 
     def _cut(self, question: str, room: int) -> tuple[str, int]:
         """The question within its room, and its number of tokens."""
-        # A text's own "[SEP]" is text, here and below.
-        offsets = self.tokenizer(
-            question,
-            add_special_tokens=False,
-            split_special_tokens=True,
-            return_offsets_mapping=True,
-            verbose=False,
-        )["offset_mapping"]
+        offsets = self.tokenizer(question, **AS_PLAIN_TEXT)["offset_mapping"]
         if not offsets:
             raise UsageError("expected a question, got an empty one; ask in at least one word")
         if len(offsets) <= room:
@@ -189,6 +183,7 @@ class QuestionAnsweringPipeline(Pipeline):
             truncation="only_second" if first else "only_first",
             max_length=max_seq_len,
             stride=doc_stride,
+            # As in AS_PLAIN_TEXT.
             split_special_tokens=True,
             return_overflowing_tokens=True,
             return_offsets_mapping=True,

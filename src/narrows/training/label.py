@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from narrows.data import QAExample, SpanEncoder, read_reqa_pairs
+from narrows.data import QAExample, read_reqa_pairs
 from narrows.errors import NarrowsError, UsageError
-from narrows.evaluation.run import load_span_model
-from narrows.evaluation.spans import SpanPrediction, predict_spans
+from narrows.evaluation.run import load_span_model, predict_examples
+from narrows.evaluation.spans import SpanPrediction
 
 __all__ = ["label_examples", "surest", "write_squad"]
 
@@ -34,23 +34,8 @@ def label_examples(
         ConversionError: a checkpoint without a trained span head.
     """
     model, tokenizer = load_span_model(checkpoint)
-    config = model.config
-    encoder = SpanEncoder(
-        tokenizer,
-        max_question_tokens=config.max_question_tokens,
-        max_passage_tokens=config.max_passage_tokens,
-        overlap=min(128, config.max_passage_tokens // 2),
-    )
-    return predict_spans(
-        model,
-        examples,
-        encoder.encode(examples).features,
-        cls=tokenizer.cls_token_id,
-        sep=tokenizer.sep_token_id,
-        pad=tokenizer.pad_token_id,
-        batch_tokens=batch_tokens,
-        max_answer_tokens=config.max_answer_tokens,
-    )
+    spans, _ = predict_examples(model, tokenizer, examples, batch_tokens=batch_tokens)
+    return spans
 
 
 def surest(
