@@ -47,6 +47,16 @@ def test_only_the_block_of_a_page_changes(tmp_path):
     assert report.fill(filled, tmp_path) == filled
 
 
+def test_a_block_that_names_rows_holds_these_in_their_order_with_their_date(tmp_path):
+    save_results(tmp_path / "toy.json", _results(slow=_row(), fast=_row(value=1.0, holds=False), other=_row()))
+    page = "<!-- bench:toy slow fa* never-run -->\n<!-- /bench -->\n<!-- bench:toy never-* -->\n<!-- /bench -->\n"
+    lines = report.fill(page, tmp_path).splitlines()
+    assert lines[3].startswith("| slow | 2.87 × |") and lines[3].endswith("| 2026-01-02, 0123456789 |")
+    assert lines[4].startswith("| fast | 1.00 × **short** |")
+    assert lines[5] == "<!-- /bench -->"
+    assert lines[7] == "_Nothing was measured yet._"
+
+
 @pytest.mark.parametrize("name", report.PAGES)
 def test_the_tables_are_those_of_the_results_files(name, repository_root):
     page = repository_root / name

@@ -2,22 +2,24 @@
 
     python -m narrows.bench.report --write
 
-fills every block `<!-- bench:FAMILY -->` … `<!-- /bench -->` of README.md and docs/benchmarks.md.
+fills every block `<!-- bench:FAMILY -->` … `<!-- /bench -->` of the pages with all rows, a table a run. A block that
+names rows, `<!-- bench:FAMILY f1-teacher minilm-* -->`, holds these alone, in that order, in one table.
 """
 
 import argparse
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from narrows.bench.results import load_results, results_file
 
-__all__ = ["PAGES", "fill", "number", "tables"]
+__all__ = ["PAGES", "chosen_table", "fill", "number", "tables"]
 
-PAGES = ("README.md", "docs/benchmarks.md")
-_BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
+PAGES = ("README.md", "docs/benchmarks.md", "docs/deformer.md", "docs/training.md")
+_BLOCK = re.compile(r"(<!-- bench:(\w+)((?: [\w*?-]+)*) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 _SIDES = {"at least": "≥", "at most": "≤", "below": "<"}
 
 
@@ -66,26 +68,50 @@ def _table(rows: Mapping[str, Mapping[str, Any]]) -> str:
     ]
     for name in sorted(rows):
         row = rows[name]
-        bar = "" if row["bar"] is None else f"{_SIDES[row['side']]} {number(row['bar'])}"
-        mark = " **short**" if row["holds"] is False else ""
-        spread = "" if row["spread"] is None else " … ".join(number(end) for end in row["spread"])
         arithmetic = "" if row["arithmetic"] is None else number(row["arithmetic"])
-        cells = (
-            name,
-            f"{number(row['value'])} {row['unit']}{mark}",
-            bar,
-            row["peer"],
-            spread,
-            arithmetic,
-            row["size"],
-        )
+        cells = (name, _value(row), _bar(row), row["peer"], _spread(row), arithmetic, row["size"])
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
+def chosen_table(results: Mapping[str, Any], patterns: Sequence[str]) -> str:
+    """One Markdown table of the rows that the patterns name, in their order; what was not measured is left out.
+
+    Each row says when and at which commit it was measured: rows of several runs stand together.
+    """
+    names = [name for pattern in patterns for name in sorted(results["rows"]) if fnmatchcase(name, pattern)]
+    if not names:
+        return "_Nothing was measured yet._\n"
+    lines = ["| row | value | bar | beside | spread | size | measured |", "|---|---|---|---|---|---|---|"]
+    for name in dict.fromkeys(names):
+        row = results["rows"][name]
+        run = results["runs"][row["run"]]
+        measured = f"{run['date'][:10]}, {(run['commit'] or 'no commit')[:10]}"
+        cells = (name, _value(row), _bar(row), row["peer"], _spread(row), row["size"], measured)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _value(row: Mapping[str, Any]) -> str:
+    return f"{number(row['value'])} {row['unit']}{' **short**' if row['holds'] is False else ''}"
+
+
+def _bar(row: Mapping[str, Any]) -> str:
+    return "" if row["bar"] is None else f"{_SIDES[row['side']]} {number(row['bar'])}"
+
+
+def _spread(row: Mapping[str, Any]) -> str:
+    return "" if row["spread"] is None else " … ".join(number(end) for end in row["spread"])
+
+
 def fill(page: str, folder: Path) -> str:
     """A page with its blocks filled from the results files in `folder`."""
-    return _BLOCK.sub(lambda block: block[1] + tables(load_results(results_file(folder, block[2]))) + block[3], page)
+
+    def filled(block: re.Match[str]) -> str:
+        results, patterns = load_results(results_file(folder, block[2])), block[3].split()
+        return block[1] + (chosen_table(results, patterns) if patterns else tables(results)) + block[4]
+
+    return _BLOCK.sub(filled, page)
 
 
 def main() -> int:
