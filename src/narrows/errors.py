@@ -9,6 +9,7 @@ NarrowsError                 exit code 1
 │   ├── StoreMismatchError   the store was written by another model, layout, codec or format
 │   ├── StoreDamagedError    bytes on disk are not the bytes that were written
 │   └── StoreBusyError       another process is writing
+├── OutputError              a result cannot be written
 └── MissingExtraError        an optional dependency is not installed (also an ImportError)
 """
 
@@ -17,6 +18,7 @@ __all__ = [
     "DocumentError",
     "MissingExtraError",
     "NarrowsError",
+    "OutputError",
     "RecipeError",
     "StoreBusyError",
     "StoreDamagedError",
@@ -64,6 +66,10 @@ class StoreDamagedError(StoreError):
 
 class StoreBusyError(StoreError):
     """Another process is writing to the store."""
+
+
+class OutputError(NarrowsError):
+    """A result cannot be written."""
 
 
 class MissingExtraError(NarrowsError, ImportError):

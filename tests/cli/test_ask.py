@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ import torch
 
 from narrows.cli.ask import show_result
 from narrows.cli.main import main
-from narrows.serving.answers import Answer, Result
+from narrows.deformer import DeformerConfig
+from narrows.serving.answers import Answer, Result, no_answer
 
 QUESTION = "where was the boat at night?"
 TEXT = "The boat was in the town. The night was cold [red]and[/red] long. A bird sang."
@@ -101,7 +104,10 @@ def test_a_refusal_names_the_nearest_candidate(ask, refusing_folder) -> None:
     code, out, _ = ask(QUESTION, model=refusing_folder)
     assert code == 0
     first, second, sentence, *_ = out.splitlines()
-    assert first.startswith("No answer in this store (probability ")
+    threshold = DeformerConfig.from_pretrained(refusing_folder).no_answer_threshold
+    assert re.fullmatch(
+        rf"No answer in this store \(the likeliest has 0\.\d\d, the model answers from {threshold:.2f} on\)\.", first
+    )
     assert second == "Nearest candidate:"
     assert "«" in sentence
     code, out, _ = ask(QUESTION, "--json", model=refusing_folder)
@@ -211,7 +217,7 @@ def test_no_store_is_one_sentence(model_folder, tmp_path, capsys) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
 def test_no_permission_is_one_sentence(ask, store) -> None:
-    manifest = next(path for path in store.iterdir() if path.is_file())
+    manifest = store / "manifest.json"
     mode = manifest.stat().st_mode
     manifest.chmod(0)
     try:
@@ -272,6 +278,25 @@ def test_answer_refuses_an_empty_stdin(model_folder, monkeypatch, capsys) -> Non
     assert "expected text on stdin, but it is empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("score", "threshold", "words"),
+    [
+        (0.41, 0.55, "the likeliest has 0.41, the model answers from 0.55 on"),
+        (0.5499, 0.55, "the likeliest has 0.5499, the model answers from 0.5500 on"),
+        (0.996, 1.0, "the likeliest has 0.996, the model answers from 1.000 on"),
+        (None, 0.0, "none of the passages read holds anything that could be one"),
+    ],
+)
+def test_a_refusal_says_by_how_much(capsys, score, threshold, words) -> None:
+    refused = [] if score is None else [replace(no_answer(score), answer="gold", context="gold")]
+    best = score or 0.0
+    answers = [no_answer(1 - best), *refused]
+    show_result(
+        Result(question="?", answers=answers, no_answer_score=1 - best, threshold=threshold, candidates=1, seconds=0.1)
+    )
+    assert capsys.readouterr().out.splitlines()[0] == f"No answer in this store ({words})."
+
+
 def test_markup_and_control_characters_of_a_document_are_only_text(capsys) -> None:
     context = "See [bold]the\x1b[31m list[/bold]\nhere [link=x]."
     start = context.index("list")
@@ -286,7 +311,7 @@ def test_markup_and_control_characters_of_a_document_are_only_text(capsys) -> No
         passage="a[b].md:0",
         title="",
     )
-    show_result(Result(question="?", answers=[answer], no_answer_score=0.5, candidates=1, seconds=0.1))
+    show_result(Result(question="?", answers=[answer], no_answer_score=0.5, threshold=0.4, candidates=1, seconds=0.1))
     assert capsys.readouterr().out.splitlines() == [
         "  See [bold]the [31m «list[/bold] here» [link=x].",
         f"    a[b].md {start}–{start + 16}, score 0.50",

@@ -88,7 +88,7 @@ def result(answer: str, document: str):
         title="",
     )
     answers = [found] if answer else [no_answer(0.9)]
-    return Result(question="?", answers=answers, no_answer_score=0.1, candidates=1, seconds=0.1)
+    return Result(question="?", answers=answers, no_answer_score=0.1, threshold=0.5, candidates=1, seconds=0.1)
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,34 @@ def test_a_sample_is_shown_as_a_table(trained, squad, tmp_path, capsys) -> None:
     assert "dev-store.scores.json" in output.err.replace("\n", "") and "Asking" in output.err
 
 
+@pytest.mark.parametrize(
+    ("options", "kept", "where"),
+    [
+        ([], slice(0, 1), "got 16 and 0 in {data}; calibrate on data in the layout of SQuAD v2.0"),
+        ([], slice(1, 2), "got 0 and 16 in {data}; calibrate on data in the layout of SQuAD v2.0"),
+        (["--candidates", "4"], slice(0, 1), "got 16 and 0 in {data}; calibrate on data"),
+        (["--candidates", "4", "--questions", "3"], slice(0, 2), "in the 3 drawn by --questions; calibrate on data"),
+    ],
+)
+def test_questions_of_one_kind_are_refused_before_any_is_read(
+    trained, squad, capsys, monkeypatch, options, kept, where
+) -> None:
+    def never(*_, **__):
+        raise AssertionError("no model is loaded for a rule that cannot be fitted")
+
+    monkeypatch.setattr("narrows.evaluation.run.load_span_model", never)
+    monkeypatch.setattr("narrows.serving.Reader.from_pretrained", never)
+    document = json.loads(squad.read_text())
+    for article in document["data"]:
+        for paragraph in article["paragraphs"]:
+            paragraph["qas"] = paragraph["qas"][kept]
+    squad.write_text(json.dumps(document))
+    shown = _refused(capsys, "evaluate", str(trained[3]), str(squad), "--calibrate", *options, "--quiet")
+    assert "expected at least 2 questions with an answer and 2 without, got " in shown
+    assert where.format(data=squad) in shown
+    assert not (trained[3] / "evaluation").exists()
+
+
 def test_used_wrongly(trained, tiny_bert, squad, tmp_path, capsys) -> None:
     model, data = str(trained[3]), str(squad)
     plain = ["evaluate", model, data]
@@ -119,7 +147,5 @@ def test_used_wrongly(trained, tiny_bert, squad, tmp_path, capsys) -> None:
             paragraph["qas"] = paragraph["qas"][:1]
     (tmp_path / "v1.json").write_text(json.dumps(answerable))
     arguments = ["evaluate", model, str(tmp_path / "v1.json"), "--candidates", "4", "--quiet"]
-    assert "questions with an answer and 2 without, got 16 and 0; calibrate on data in the layout" in _refused(
-        capsys, *arguments, "--calibrate"
-    )
+    assert "questions with an answer and 2 without, got 16 and 0 in" in _refused(capsys, *arguments, "--calibrate")
     assert DeformerConfig.from_pretrained(model).store_no_answer_scale is None

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from narrows.cli.index import duration, size
+from narrows.cli.index import describe, duration, size
 from narrows.cli.main import main
+from narrows.serving.indexing import Cutting, IndexProgress
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,21 @@ def test_a_store_of_another_codec_is_refused_in_one_sentence(tmp_path, folder, c
     assert shown.count("\n") == 1 and "codec int8 in the store, fp32 in the model" in shown
 
 
+def test_another_folder_is_refused_unless_it_is_to_replace(tmp_path, folder, checkpoint, capsys) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "sea.txt").write_text("A ship came over the sea.")
+    to_store = ("-o", tmp_path / "s", "--model", checkpoint, "--quiet")
+    assert index(folder, *to_store) == 0
+    capsys.readouterr()
+    assert index(other, *to_store) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1
+    assert "with which 2 documents would be removed; index it into another store, or pass --replace" in shown.err
+    assert index(other, *to_store, "--replace") == 0
+    assert "read 1 document " in (out := capsys.readouterr().out) and "2 removed" in out
+
+
 def test_nothing_that_could_be_indexed(tmp_path, folder, checkpoint, capsys) -> None:
     for path in folder.iterdir():
         path.write_text("\u200b")
@@ -105,3 +121,28 @@ def test_sizes(number, shown) -> None:
 )
 def test_durations(seconds, shown) -> None:
     assert duration(seconds) == shown
+
+
+def test_progress_in_words() -> None:
+    progress = IndexProgress(["a"], 1, 1, 0, 500, 2.0)
+    assert describe(progress) == "1 passage, 1 token, 0.5 passages/s"
+    progress = progress._replace(passages=2000, tokens=90_000, bytes_done=250)
+    assert describe(progress) == "2,000 passages, 90,000 tokens, 1,000.0 passages/s, 2.0 s left"
+    progress = progress._replace(cutting=Cutting(12_000_000, 3_400_000_000))
+    assert describe(progress) == "reading a large document, 12.0 MB of 3.4 GB"
+
+
+def test_a_large_document_is_not_read_in_silence(tmp_path, checkpoint, capsys, monkeypatch) -> None:
+    from narrows.serving import indexing, pieces
+
+    monkeypatch.setattr(pieces, "_PIECE_CHARACTERS", 2000)
+    monkeypatch.setattr(indexing, "_PASSAGES_PER_TELLING", 5)
+    (tmp_path / "large.txt").write_text("The boat went down the river and the clock stood still. " * 200)
+    told = []
+    monkeypatch.setattr("narrows.cli.index.describe", lambda progress: told.append(describe(progress)) or told[-1])
+    assert index(tmp_path / "large.txt", "-o", tmp_path / "s", "--model", checkpoint) == 0
+    reading = [text for text in told if text.startswith("reading a large document, ")]
+    assert reading[0] == "reading a large document, 0 bytes of 11.2 kB" and len(set(reading)) > 3
+    # Cut first, then written.
+    assert told[: len(reading)] == reading and len(told) > len(reading)
+    assert "Indexing" in capsys.readouterr().err

@@ -84,6 +84,47 @@ def test_repair_says_how_many_were_dropped(store, capsys) -> None:
     assert code == 1 and "dropped 1 damaged document; run `narrows index`" in out
 
 
+def test_a_store_whose_versions_are_gone_says_so_everywhere(store, folder, checkpoint, capsys) -> None:
+    import shutil
+
+    shutil.rmtree(store / "passages.lance" / "_versions")
+    code, out, _ = run(capsys, "verify", store)
+    assert code == 1 and "damaged: the store" in out and "_versions, which says which of them count, is gone" in out
+    assert "this cannot be repaired: bring the store back from a copy, or run `narrows store delete` on it" in out
+    code, out, _ = run(capsys, "verify", store, "--repair", "--json")
+    assert code == 1 and json.loads(out)["beyond_repair"] and json.loads(out)["dropped"] == []
+    for arguments in (
+        ["store", "info", store],
+        ["ask", store, "where?", "--model", checkpoint],
+        ["index", folder, "-o", store, "--model", checkpoint, "--quiet"],
+    ):
+        assert main([*map(str, arguments)]) == 1
+        shown = capsys.readouterr()
+        assert shown.out == "" and shown.err.count("\n") == 1 and "is gone; bring it back from a copy" in shown.err
+    assert run(capsys, "delete", store, "--yes")[0] == 0 and not store.exists()
+
+
+def test_a_damaged_index_is_repaired_without_dropping_a_document(store, checkpoint, capsys) -> None:
+    file = max((store / "passages.lance" / "_indices").rglob("*.lance"), key=lambda file: file.stat().st_size)
+    file.write_bytes(file.read_bytes()[:-20])
+    code, out, _ = run(capsys, "verify", store)
+    assert code == 1 and f"damaged: the file passages.lance/_indices/{file.parent.name}" in out
+    code, out, _ = run(capsys, "verify", store, "--repair")
+    assert code == 1 and "repaired, without dropping a document" in out
+    assert run(capsys, "verify", store)[0] == 0
+    assert main(["ask", str(store), "Where are birds?", "--model", str(checkpoint), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["candidates"] == 1
+
+
+def test_a_damaged_manifest_and_how_to_be_rid_of_it(store, capsys) -> None:
+    (store / "manifest.json").write_text("{")
+    for verb in ("info", "verify"):
+        code, out, err = run(capsys, verb, store)
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert "is not the manifest of a passage store; bring it back from a copy, or run `narrows store del" in err
+    assert run(capsys, "delete", store, "--yes")[0] == 0 and not store.exists()
+
+
 def test_delete_asks_first(store, capsys, monkeypatch) -> None:
     code, _, err = run(capsys, "delete", store, "--json")
     assert code == 2 and "expected --yes beside --json" in err and store.exists()

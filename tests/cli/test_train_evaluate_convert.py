@@ -119,7 +119,7 @@ def test_train_shows_a_plan_trains_and_evaluates(recipe, squad, tmp_path, capsys
     assert not runs.exists()
     assert main([*common, "--dry-run", "--set", "data.max_question_tokens=3"]) == 0
     shown = capsys.readouterr().out
-    assert "split_layer: 3" in shown and "# 32 rows of" in shown and "questions are cut to 3 tokens" in shown
+    assert "split_layer: 3" in shown and "# 32 rows of" in shown and "questions cut to 3 tokens" in shown
 
     assert main([*common, "--json", "--quiet"]) == 0
     made = json.loads(capsys.readouterr().out)
@@ -185,6 +185,16 @@ def test_several_recipes_are_a_queue(recipe, squad, tmp_path, capsys) -> None:
     assert (runs / "second" / "log.jsonl").stat().st_mtime_ns == written
     assert (runs / "third" / "model" / "config.json").is_file()
     capsys.readouterr()
+    assert main(["train", str(recipe), str(second), *common, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [run["model"] for run in told["runs"]] == [str(runs / name / "model") for name in ("small", "second")]
+    assert main(["train", str(recipe), str(second), *common, "--json", "--dry-run"]) == 0
+    assert [run["recipe"]["name"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["small", "second"]
+    (runs / "small" / "summary.json").unlink()
+    assert main(["train", str(recipe), *common, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"model": str(runs / "small" / "model")}
+    assert main(["train", str(recipe), str(second), *common]) == 0
+    assert capsys.readouterr().out == ""
     one_folder = _refused(capsys, "train", str(recipe), str(second), *common, "-o", str(tmp_path / "o"))
     assert "expected one recipe with --output, got 2; leave out --output" in one_folder
     assert "expected recipes of different names, got 'small' twice" in _refused(
@@ -211,6 +221,27 @@ def test_evaluate_used_wrongly(tiny_bert, squad, tmp_path, capsys) -> None:
     (damaged / "config.json").write_text('{"model_type": ')
     assert main(["evaluate", str(damaged), dev, "--calibrate"]) == 1
     assert "expected a JSON object in" in capsys.readouterr().err
+
+
+def test_a_deformer_without_a_span_head_is_one_sentence(tiny_bert, squad, tmp_path, capsys) -> None:
+    model, dev = str(tmp_path / "classifier"), str(squad / "dev.json")
+    task = ["--task", "sequence-classification", "--quiet"]
+    assert main(["convert", str(tiny_bert), model, "-k", "1", *task]) == 0
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("The boat.")
+    capsys.readouterr()
+    for arguments in (
+        ["evaluate", model, dev, "--quiet"],
+        ["evaluate", model, dev, "--candidates", "2", "--quiet"],
+        ["index", str(tmp_path / "notes"), "-o", str(tmp_path / "s"), "--model", model, "--quiet"],
+    ):
+        assert main(arguments) == 1
+        out, err = capsys.readouterr()
+        assert out == "" and err == (
+            f"narrows: error: expected a checkpoint with a trained span head, got {model} without one; train it first "
+            "with `narrows train`\n"
+        )
+    assert not (tmp_path / "s").exists() and not (Path(model) / "evaluation").exists()
 
 
 @pytest.mark.slow

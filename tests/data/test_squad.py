@@ -89,14 +89,17 @@ def test_an_offset_counts_characters_not_bytes(tmp_path):
         ),
         (question(answers=[{"text": "Denver", "answer_start": -6}]), "'Denver' at character -6"),
         (question(answers=[{"text": "", "answer_start": 0}]), "expected the answer '' at character 0"),
-        (question(answers=[{"text": "Denver"}]), "question q1, answer 0: expected a key 'answer_start', got"),
+        (
+            question(answers=[{"text": "Denver"}]),
+            "question q1, answer 0: expected a key 'answer_start', got .*; correct the place",
+        ),
         (
             question(answers=[{"text": "Denver", "answer_start": True}]),
             "'answer_start' to be an integer, got b",
         ),
         (question(answers=["Denver"]), "question q1, answer 0: expected an object with 'text', got str"),
-        (question(answers=[]), "q1: expected at least one answer or is_impossible set to true, got"),
-        (question(is_impossible=True), "question q1: expected no answers where is_impossible is true, got 2"),
+        (question(answers=[]), "q1: expected at least one answer or is_impossible set to true, got neither; add"),
+        (question(is_impossible=True), "question q1: expected no answers where is_impossible is true, got 2; remove"),
         (question(is_impossible=1), "expected 'is_impossible' to be true or false, got int"),
         (question(question=None), "question q1: expected 'question' to be a string, got NoneType"),
         (question(id=...), r"article 0 \(Super Bowl 50\), paragraph 0, question 0: expected a key 'id'"),
@@ -109,7 +112,8 @@ def test_malformed_question(tmp_path, record, pattern):
 @pytest.mark.parametrize(
     ("document", "pattern"),
     [
-        ("{", "expected JSON, got other text"),
+        ("{", r"expected JSON, got other text \(.*\); pass a file in the layout of SQuAD\."),
+        ("[" * 100_000, r"expected JSON, got other text \(.*\); pass a file in the layout of SQuAD\."),
         ([], "the file: expected an object with 'data', got list"),
         ({"data": {}}, "the file: expected 'data' to be a list, got dict"),
         ({"data": [{"paragraphs": []}]}, "article 0: expected a key 'title', got only"),
@@ -128,7 +132,8 @@ def test_unreadable_files(tmp_path, read):
     fails(read, tmp_path / "absent.json", "expected a file, got nothing at this path; check --data")
     plain = tmp_path / "plain.json.gz"
     plain.write_text("{}")
-    fails(read, plain, "expected UTF-8 text, plain or gzip as its name says, got")
+    fails(read, plain, "expected UTF-8 text, plain or gzip as its name says, got .*; fetch it again or rename it")
+    fails(read, tmp_path, "expected a readable file, got Is a directory; check the path and its permissions")
     cut = tmp_path / "cut.json.gz"
     cut.write_bytes(gzip.compress(json.dumps(squad(question())).encode())[:-12])
     fails(read, cut, "expected UTF-8 text, plain or gzip")
@@ -149,7 +154,8 @@ def test_qamr(tmp_path, name):
 @pytest.mark.parametrize(
     ("line", "pattern"),
     [
-        ("{", "line 2: expected one JSON record, got other text"),
+        ("{", r"line 2: expected one JSON record, got other text \(.*\); correct or remove it\."),
+        ("[" * 100_000, r"line 2: expected one JSON record, got other text \(.*\); correct or remove it\."),
         ("3", "line 2: expected an object with 'id', got int"),
         (json.dumps(qamr(question=...)), "line 2: expected a key 'question'"),
         (
@@ -175,7 +181,7 @@ def test_reqa_pairs(tmp_path):
     fails(
         read_reqa_pairs,
         write(tmp_path / "typed.json", document | {"answers": [None]}),
-        "pair 0: expected a question and an answer sentence as strings, got str and NoneType",
+        "pair 0: expected a question and an answer sentence as strings, got str and NoneType; correct or remove",
     )
 
 
@@ -191,9 +197,10 @@ def test_split(tmp_path):
             {"a": ["X_y"], "b": ["X y"]},
             "each title in one part, got 'X y' in 'a' and 'b'; remove it from one",
         ),
-        ({"note": "none"}, r"expected at least one list of titles, got keys \['note'\]"),
-        (["A"], "expected an object of lists of titles, got list"),
-        ({"a": [1]}, "expected titles in part 'a' as strings, got 1"),
+        ({"note": "none"}, r"expected at least one list of titles, got keys \['note'\]; pass a file such as"),
+        (["A"], "expected an object of lists of titles, got list; pass a file such as"),
+        ({"a": [1]}, "expected titles in part 'a' as strings, got 1; put it in quotes"),
+        ("{", r"expected JSON, got other text \(.*\); pass a file such as"),
     ],
 )
 def test_malformed_split(tmp_path, document, pattern):

@@ -152,7 +152,7 @@ def test_folder_without_anything_to_read(tmp_path):
     with pytest.raises(DocumentError, match=r"expected a folder with .*jsonl files, but .* holds none; name another"):
         scan(tmp_path)
     (tmp_path / "a.png").write_text("x")
-    with pytest.raises(DocumentError, match=r"holds none \(1 other files or folders skipped\)"):
+    with pytest.raises(DocumentError, match=r"holds none \(1 other skipped\)"):
         scan(tmp_path)
 
 

@@ -139,6 +139,14 @@ def test_a_checkpoint_without_a_span_head_is_refused(tiny_bert) -> None:
         load_span_model(tiny_bert)
 
 
+def test_a_deformer_of_another_task_is_refused(tiny_bert, tmp_path) -> None:
+    model, _ = convert_checkpoint(tiny_bert, split_layer=1, task="sequence-classification")
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path)
+    with pytest.raises(ConversionError, match="expected a checkpoint with a trained span head, got .* without one"):
+        load_span_model(tmp_path)
+
+
 def test_a_foreign_reader_gives_its_own_logits(tiny_bert, tmp_path) -> None:
     torch.manual_seed(2)
     theirs = BertForQuestionAnswering(BertConfig.from_pretrained(tiny_bert)).eval()

@@ -115,9 +115,17 @@ def test_a_reader_asks_with_vectors(dense_store, tiny_reader_folder, embedder, t
             assert answer.answer == (texts[answer.document][answer.start : answer.end] if answer.document else "")
 
 
-def test_a_store_without_vectors_is_refused_by_name(tiny_store, embedder) -> None:
-    with Store.open(tiny_store, expect=None) as store, pytest.raises(UsageError, match="has no vectors"):
-        find_candidates(store, "boat", limit=2, retrieval="dense", embed=lambda asked: embedder.embed([asked])[0])
+@pytest.mark.parametrize("retrieval", ["dense", "both"])
+def test_a_store_without_vectors_is_refused_with_the_option_that_makes_them(tiny_store, retrieval) -> None:
+    def never(asked):
+        raise AssertionError("no encoder is loaded for a store without vectors")
+
+    sentence = "has no vectors to compare with; search it by words .* or make it anew with `narrows index --dense`"
+    with Store.open(tiny_store, expect=None) as store:
+        with pytest.raises(UsageError, match=sentence):
+            find_candidates(store, "boat", limit=2, retrieval=retrieval, embed=never)
+        with pytest.raises(UsageError, match=sentence):
+            store.nearest(np.ones(24), 2)
 
 
 def test_at_least_one_row_is_asked_for(tiny_store) -> None:

@@ -142,6 +142,9 @@ def test_a_large_document_is_written_piece_by_piece(tmp_path, engine, monkeypatc
     seen = []
     report = index_folder(folder, tmp_path / "s", engine, on_progress=seen.append)
     assert report.documents_read == 2 and len(seen) > 5
+    cut = [progress.cutting for progress in seen if progress.cutting is not None]
+    assert cut[0] == (0, len(text)) and [one.bytes_done for one in cut] == sorted(one.bytes_done for one in cut)
+    assert [progress.bytes_done for progress in seen] == sorted(progress.bytes_done for progress in seen)
     stored = rows(tmp_path / "s")
     covered = np.zeros(len(text), dtype=bool)
     for name, (passage, start, end, _) in stored.items():

@@ -124,5 +124,5 @@ def test_wrong_sizes_are_refused() -> None:
     codec = get_codec("int8")
     with pytest.raises(StoreDamagedError, match="2 tokens of width 4 take 12 bytes in int8, but buffer 0 has 11"):
         codec.decode([b"x" * 11], [2], 4)
-    with pytest.raises(UsageError, match="1 buffers and 2 lengths"):
+    with pytest.raises(UsageError, match="1 buffer and 2 lengths"):
         codec.decode_padded([b"x" * 6], [1, 1], 4)

@@ -132,16 +132,20 @@ def test_killed_before_the_first_commit(tmp_path, store, fingerprint, document) 
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / ".manifest.json.new").write_text("{")
     (tmp_path / "half" / "writer.lock").touch()
-    (store.path / "passages.lance" / "data").mkdir(parents=True)
-    (store.path / "passages.lance" / "data" / "half.lance").write_bytes(b"LANC")
+    # The first commit comes before any passage: without it there is at most the note of what it was to be.
+    (store.path / "passages.lance" / "_transactions").mkdir(parents=True)
+    (store.path / "passages.lance" / "_transactions" / "0-half.txn").write_bytes(b"half")
     for path in (tmp_path / "empty", tmp_path / "half", store.path):
         report = verify(path)
         assert report.ok and report.documents == 0
     Store.create(tmp_path / "half", fingerprint).close()
     with store.writer() as writer:
         writer.put([document("a")])
+        half = store.path / "passages.lance" / "data" / "half.lance"
+        half.write_bytes(b"LANC")
+        assert verify(store.path).ok
         writer.finish()
-    assert verify(store.path).ok and not (store.path / "passages.lance" / "data" / "half.lance").exists()
+    assert verify(store.path).ok and not half.exists()
 
 
 def test_a_store_whose_manifest_was_lost_is_not_taken_for_a_new_one(store, fingerprint, document) -> None:

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from narrows.errors import NarrowsError, StoreDamagedError
-from narrows.store import Store, verify
+from narrows.errors import NarrowsError, StoreDamagedError, StoreError
+from narrows.store import Store, delete, verify
 
 
 @pytest.fixture
@@ -160,11 +160,105 @@ def test_a_damaged_version_file_is_reported(filled) -> None:
     assert damage.reason.startswith("reading the store")
 
 
+DAMAGED_MANIFESTS = ("", "[]", '{"format_version": 1}', '{"format_version": "x"}', "\0")
+
+
 def test_a_damaged_manifest_is_reported(filled) -> None:
-    for content in ("", "[]", '{"format_version": 1}', '{"format_version": "x"}'):
+    for content in DAMAGED_MANIFESTS:
         (filled.path / "manifest.json").write_text(content)
-        with pytest.raises(StoreDamagedError, match="is not the manifest of a passage store"):
-            Store.open(filled.path, expect=None)
+        for act in (verify, lambda path: Store.open(path, expect=None)):
+            with pytest.raises(
+                StoreDamagedError,
+                match="is not the manifest of a passage store; bring it back from a copy, or run `narrows store",
+            ):
+                act(filled.path)
+
+
+def test_a_lost_manifest_is_reported(filled) -> None:
+    (filled.path / "manifest.json").unlink()
+    for act in (verify, lambda path: Store.open(path, expect=None)):
+        with pytest.raises(StoreDamagedError, match="is damaged: its manifest.json is gone; bring it back from a copy"):
+            act(filled.path)
+
+
+@pytest.mark.parametrize("gone", ["passages.lance/_versions", "passages.lance"])
+@pytest.mark.parametrize("finished", [True, False])
+def test_lost_versions_are_not_an_empty_store(filled, fingerprint, gone, finished) -> None:
+    if finished:
+        with filled.writer() as writer:
+            writer.finish()
+    filled.close()
+    shutil.rmtree(filled.path / gone)
+    kept = sorted(path for path in filled.path.rglob("*") if path.is_file())
+    if gone == "passages.lance" and not finished:
+        # Nothing is left that tells it from a store before its first commit.
+        assert verify(filled.path).ok
+        return
+    report = verify(filled.path)
+    assert report.beyond_repair and not report.ok
+    (damage,) = report.damages
+    assert damage.reason == (
+        f"the store {filled.path} is damaged: it holds passages, but passages.lance/_versions, which says which of "
+        "them count, is gone"
+    )
+    # Nobody writes into it, so that a copy of the folder can be brought back.
+    with pytest.raises(StoreDamagedError, match="is gone; bring it back from a copy, or run `narrows store delete`"):
+        Store.open(filled.path, expect=fingerprint)
+    assert sorted(path for path in filled.path.rglob("*") if path.is_file()) == kept
+    (filled.path / "manifest.json").unlink()
+    with pytest.raises(StoreError, match="holds something already"):
+        Store.create(filled.path, fingerprint)
+
+
+@pytest.mark.parametrize(
+    "manifest", [*DAMAGED_MANIFESTS, None, '{"format": "narrows passage store", "format_version": 99}']
+)
+def test_a_damaged_store_can_be_deleted(filled, manifest) -> None:
+    filled.close()
+    (filled.path / "manifest.json").unlink()
+    if manifest is not None:
+        (filled.path / "manifest.json").write_text(manifest)
+    (filled.path / "notes.txt").write_text("mine")
+    with pytest.raises(StoreError, match="notes.txt' in it; move it away first|is not a passage store"):
+        delete(filled.path)
+    assert (filled.path / "notes.txt").read_text() == "mine" and (filled.path / "passages.lance" / "data").is_dir()
+    (filled.path / "notes.txt").unlink()
+    delete(filled.path)
+    assert not filled.path.exists()
+
+
+def test_a_store_without_versions_can_be_deleted(filled) -> None:
+    filled.close()
+    shutil.rmtree(filled.path / "passages.lance" / "_versions")
+    delete(filled.path)
+    assert not filled.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        ({"manifest.json": '{"name": "my app", "icons": []}'}, "may be another program's folder; look into it, and"),
+        ({"manifest.json": "", "writer.lock": ""}, "has a readable manifest.json or passages, but .* has neither"),
+        ({"manifest.json": "", "passages.lance/mine.txt": "x"}, "has a readable manifest.json or passages, but"),
+        ({"passages.lance/data/a.lance": "x", "report.docx": "x"}, "is not a passage store: it has no manifest.json"),
+        ({"manifest.json": '{"format": "narrows passage store"}', "report.docx": "x"}, "'report.docx' in it; move it"),
+    ],
+)
+def test_what_may_be_another_programs_folder_is_never_deleted(tmp_path, names, sentence) -> None:
+    for name, content in names.items():
+        (tmp_path / "f" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "f" / name).write_text(content)
+    with pytest.raises(StoreError, match=sentence):
+        delete(tmp_path / "f")
+    assert {name: (tmp_path / "f" / name).read_text() for name in names} == names
+    outside = tmp_path / "outside"
+    (outside / "data").mkdir(parents=True)
+    shutil.rmtree(tmp_path / "f")
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / "passages.lance").symlink_to(outside)
+    with pytest.raises(StoreError):
+        delete(tmp_path / "f")
+    assert (outside / "data").is_dir()
 
 
 def test_mistakes_in_our_own_code_are_not_taken_for_damage(filled) -> None:

@@ -130,7 +130,7 @@ def test_a_row_of_another_snapshot_is_refused(store, document) -> None:
     with store.writer() as writer:
         writer.put([document("a")])
     for row_id in (-1, 2, 7 << 32):
-        with pytest.raises(UsageError, match="1 rows were asked for, but the snapshot of .* has 0 of them"):
+        with pytest.raises(UsageError, match="expected 1 row, but the snapshot of .* has 0 of them; use row ids"):
             store.load([row_id])
 
 

@@ -1,6 +1,9 @@
 """A small made-up data set in the SQuAD layout, and a recipe over it."""
 
 import json
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,22 @@ def _paragraph(number: int) -> dict:
         "is_impossible": True,
     }
     return {"context": context, "qas": [asked, unknown] if number % 2 else [asked]}
+
+
+@contextmanager
+def _no_larger_file(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def full_disk() -> Callable[[int], AbstractContextManager[None]]:
+    """Lets no file grow beyond some bytes: writing fails as on a full disk, whoever writes."""
+    return _no_larger_file
 
 
 @pytest.fixture(scope="session")

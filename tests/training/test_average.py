@@ -39,6 +39,29 @@ def test_the_mean_of_three(tiny_bert, tmp_path, capsys) -> None:
     assert card.startswith("card 0") and "`run-0`, `run-1`, `run-2`" in card
 
 
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(tiny_bert, tmp_path, capsys, full_disk) -> None:
+    folders = [_model(tiny_bert, tmp_path / f"run-{seed}" / "model", seed=seed) for seed in range(2)]
+    before = sorted(path.name for path in tmp_path.iterdir())
+    out = tmp_path / "mean"
+    with full_disk(20_000), pytest.raises(SystemExit) as caught:
+        main([str(out), *map(str, folders)])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert caught.value.code == 1
+    assert said.startswith(f"narrows: error: expected room and permission to write {out}, got ")
+    assert "File too large" in said and said.endswith("; make room or choose another place")
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(tiny_bert, tmp_path, capsys) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(SystemExit) as caught:
+        main([str(tmp_path / "taken" / "mean"), "no-model", "no-other"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == (
+        f"narrows: error: expected a folder to write to, got {tmp_path / 'taken'} (File exists); choose another\n"
+    )
+
+
 def test_unlike_models_are_refused(tiny_bert, tmp_path, capsys) -> None:
     one = _model(tiny_bert, tmp_path / "one", seed=0)
     with pytest.raises(UsageError, match="expected two models or more to average, got 1; name another one"):

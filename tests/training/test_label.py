@@ -128,7 +128,7 @@ def test_used_wrongly(labeller, tmp_path, capsys, monkeypatch) -> None:
         assert code == 2 and "narrows: error: expected a folder to write to, got" in said
         (tmp_path / "folder.json.gz").mkdir()
         code, said = ends(capsys, labeller, source, tmp_path / "folder.json.gz")
-        assert code == 2 and "which cannot be made; choose another one" in said
+        assert code == 2 and "expected a file to write, got the folder" in said and "choose another name" in said
         code, said = ends(capsys, labeller, tmp_path / "none.json", out)
         assert code == 2 and "expected a file, got nothing at this path" in said
         code, said = ends(capsys, labeller, source, out, "--share", "2")
@@ -140,6 +140,28 @@ def test_used_wrongly(labeller, tmp_path, capsys, monkeypatch) -> None:
     code, said = ends(capsys, tmp_path / "no", source, out)
     assert code == 1 and "expected a checkpoint's folder or a hub id, got" in said
     assert not out.exists()
+
+
+def test_a_full_disk_is_one_sentence_and_keeps_the_former_file(labeller, tmp_path, capsys, full_disk) -> None:
+    out = tmp_path / "out.json.gz"
+    out.write_text("former")
+    source = pairs(tmp_path, [str(number) for number in range(300)])
+    with full_disk(1000):
+        code, said = ends(capsys, labeller, source, out)
+    assert code == 1
+    assert said == (
+        f"narrows: error: expected room and permission to write {out}, got File too large; make room or choose another "
+        "place\n"
+    )
+    assert out.read_text() == "former"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.json.gz", "pairs.json"]
+
+
+def test_progress_is_shown_by_question(labeller, tmp_path, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main([str(labeller), str(pairs(tmp_path, [str(n) for n in range(300)])), str(tmp_path / "out.json.gz")])
+    shown = capsys.readouterr()
+    assert shown.out == "" and "Labelling" in shown.err and "300/300" in shown.err and "256/300" in shown.err
 
 
 def test_a_model_without_a_span_head_is_refused(tiny_bert, tmp_path, capsys) -> None:

@@ -24,7 +24,14 @@ __all__ = ["CHECKS", "groups"]
 
 CHECKS = DEFORMER
 
-_MODEL = ("core/*.py", "deformer/bert.py", "deformer/split.py", "deformer/model.py", "deformer/backbones.py")
+_MODEL = (
+    "core/attention.py",
+    "core/masks.py",
+    "deformer/bert.py",
+    "deformer/split.py",
+    "deformer/model.py",
+    "deformer/backbones.py",
+)
 _ASKING = (*_MODEL, "store/codecs.py", "store/reader.py", "store/rows.py", "serving/engine.py")
 _INDEXING = (*_ASKING, "store/writer.py", "serving/indexing.py", "serving/passages.py", "documents/*.py")
 _ANSWERS = (

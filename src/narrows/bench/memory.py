@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from narrows.bench.probes import in_own_process, in_turn, peak_above, resident_bytes
 from narrows.bench.rows import Context, Measurement
@@ -24,26 +25,30 @@ from narrows.store import Store
 __all__ = ["help_rows", "indexing_rows", "question_rows"]
 
 _MIB = 2**20
+# Tokens a batch, the default of `narrows ask`.
+_BUDGET = 8192
 
 
 def question_rows(context: Context, *, size_name: str, split_layer: int, work: Workload) -> dict[str, Measurement]:
-    """Peak memory of a question over stored passages beside the joint model's, above loaded weights."""
+    """Peak memory of a question over stored passages beside the joint model's, above loaded weights.
+
+    The joint model reads all passages at once, ours as it does by default, in batches of its token budget; in
+    `-batch1` both read them one at a time.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        ours = {"folder": f"{folder}/store", "size_name": size_name, "split_layer": split_layer}
+        shared: dict[str, Any] = {"size_name": size_name, **work._asdict()}
+        ours = {"folder": f"{folder}/store", "split_layer": split_layer, **shared}
         # Written by another process, so that what encoding took is not in the reading.
-        rows = in_own_process(f"{__name__}:prepare_store", **ours, **work._asdict())
-        peak = in_own_process(f"{__name__}:peak_of_stored", rows=rows, **ours, **work._asdict())
-    joint = {
-        batch: in_own_process(f"{__name__}:peak_of_joint", size_name=size_name, batch=batch, **work._asdict())
-        for batch in (1, work.passages)
-    }
-    return {
-        f"memory-question{suffix}": Measurement(
-            value=peak / joint[batch],
-            detail={"peer": f"joint/float32/batch {batch}", "mib": [peak / _MIB, joint[batch] / _MIB]},
-        )
-        for suffix, batch in (("", work.passages), ("-batch1", 1))
-    }
+        rows = in_own_process(f"{__name__}:prepare_store", **ours)
+        found = {}
+        for suffix, batch in (("", work.passages), ("-batch1", 1)):
+            peak = in_own_process(f"{__name__}:peak_of_stored", rows=rows, batch=batch, **ours)
+            joint = in_own_process(f"{__name__}:peak_of_joint", batch=batch, **shared)
+            found[f"memory-question{suffix}"] = Measurement(
+                value=peak / joint,
+                detail={"peer": f"joint/float32/batch {batch}", "mib": [peak / _MIB, joint / _MIB]},
+            )
+    return found
 
 
 def prepare_store(*, folder: str, size_name: str, split_layer: int, **work: int) -> list[int]:
@@ -51,20 +56,26 @@ def prepare_store(*, folder: str, size_name: str, split_layer: int, **work: int)
     return write_store(split_engine(SIZES[size_name], split_layer), Workload(**work), Path(folder))
 
 
-def peak_of_stored(*, folder: str, rows: list[int], size_name: str, split_layer: int, **work: int) -> int:
-    """Bytes above weights while a question is read over the store."""
-    engine = split_engine(SIZES[size_name], split_layer)
+def peak_of_stored(*, folder: str, rows: list[int], size_name: str, split_layer: int, batch: int, **work: int) -> int:
+    """Bytes above weights while a question is read over the store, `batch` passages at once."""
+    asked = Workload(**work)
+    budget = min(_BUDGET, batch * (asked.question + asked.passage))
+    engine = split_engine(SIZES[size_name], split_layer, batch_tokens=budget)
     with Store.open(folder, expect=engine.fingerprint("int8")) as store:
-        one = Workload(**{**work, "passages": 1})
-        stored_reading(engine, one, store, rows[:1])()
-        return peak_above(stored_reading(engine, Workload(**work), store, rows))
+        stored_reading(engine, _small(asked), store, rows[:1])()
+        return peak_above(stored_reading(engine, asked, store, rows))
 
 
 def peak_of_joint(*, size_name: str, batch: int, **work: int) -> int:
     """Bytes above weights while the joint model reads the same."""
-    model = joint_model(SIZES[size_name])
-    joint_contenders(model, Workload(**{**work, "passages": 1}), [1])[1]()
-    return peak_above(joint_contenders(model, Workload(**work), [batch])[batch])
+    asked, model = Workload(**work), joint_model(SIZES[size_name])
+    joint_contenders(model, _small(asked), [1])[1]()
+    return peak_above(joint_contenders(model, asked, [batch])[batch])
+
+
+def _small(work: Workload) -> Workload:
+    """What a model is warmed up with: so short that it leaves no buffers of the size to be measured."""
+    return work._replace(passage=8, passages=1)
 
 
 def indexing_rows(

@@ -104,11 +104,13 @@ def joint_model(size: EncoderSize, precision: str = "float32", *, seed: int = 0)
     return model
 
 
-def split_engine(size: EncoderSize, split_layer: int, precision: str = "float32", *, seed: int = 0) -> Engine:
+def split_engine(
+    size: EncoderSize, split_layer: int, precision: str = "float32", *, batch_tokens: int = 8192, seed: int = 0
+) -> Engine:
     """Our engine over a model of the same sizes."""
     torch.manual_seed(seed)
-    config = DeformerConfig(split_layer=split_layer, **_sizes(size))
-    return Engine(DeformerForQuestionAnswering(config), stand_in_tokenizer(), precision=precision)
+    model = DeformerForQuestionAnswering(DeformerConfig(split_layer=split_layer, **_sizes(size)))
+    return Engine(model, stand_in_tokenizer(), precision=precision, batch_tokens=batch_tokens)
 
 
 def joint_contenders(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from narrows._plural import count
 from narrows.cli import options
 from narrows.errors import NarrowsError, UsageError
 
@@ -176,15 +177,24 @@ def show_result(result: "Result", *, where: str = "store") -> None:
     colours = console.is_terminal and not console.no_color
     answers = result.answers
     if result.refused:
-        console.print(f"No answer in this {where} (probability {result.no_answer_score:.2f}).")
         answers = answers[1:2]
+        console.print(f"No answer in this {where} ({_why(answers, result.threshold)}).")
         if answers:
             console.print("Nearest candidate:")
     for answer in answers:
         console.print(_sentence(answer, colours=colours))
         console.print(f"    {_one_line(answer.document)} {answer.start}–{answer.end}, score {answer.score:.2f}")
-    plural = "" if result.candidates == 1 else "s"
-    console.print(f"Read {result.candidates} passage{plural} in {result.seconds:.2f} s.", style="dim")
+    console.print(f"Read {count(result.candidates, 'passage')} in {result.seconds:.2f} s.", style="dim")
+
+
+def _why(refused: "list[Answer]", threshold: float) -> str:
+    """Why the best of the answers, if there is one, is not given; with as many digits as tell it from the threshold."""
+    if not refused:
+        return "none of the passages read holds anything that could be one"
+    digits = 2
+    while digits < 17 and f"{refused[0].score:.{digits}f}" == f"{threshold:.{digits}f}":
+        digits += 1
+    return f"the likeliest has {refused[0].score:.{digits}f}, the model answers from {threshold:.{digits}f} on"
 
 
 def _sentence(answer: "Answer", *, colours: bool) -> "Text":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from narrows._plural import count
 from narrows.cli import options
 from narrows.cli.index import index_progress, look_at, show_report, show_skipped
 from narrows.errors import UsageError
@@ -199,7 +200,8 @@ def _verdict(result: "Result", question: dict[str, Any]) -> str:
 def _show_times(times: dict[str, float]) -> None:
     joint = {name: took for name, took in times.items() if name.startswith("joint")}
     ours, faster = times["stored"], times["stored, bf16"]
-    typer.echo(f"\nOne question over {times['passages']} passages, median of {times['rounds']} runs in turn:")
+    passages, rounds = round(times["passages"]), round(times["rounds"])
+    typer.echo(f"\nOne question over {count(passages, 'passage')}, median of {count(rounds, 'run')} in turn:")
     typer.echo(f"  stored passages, search and loading included   {1000 * ours:8.1f} ms")
     typer.echo(f"  the same, --precision bfloat16                 {1000 * faster:8.1f} ms")
     for name, took in joint.items():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from narrows.data import QAExample
     from narrows.evaluation.run import NoAnswerRule, Prediction, SpanEvaluation
 
-__all__ = ["command", "update_config"]
+__all__ = ["command", "require_both_kinds", "update_config"]
 
 # Enough to fit four numbers on, and read in minutes.
 _QUESTIONS = 200
@@ -105,6 +105,7 @@ def command(
     logging.disable_progress_bar()
     if calibrate:
         _read_config(Path(model))
+        require_both_kinds(examples, str(data))
     work: dict[str, Any] = {"device": _device(device), "batch_tokens": batch_tokens, "quiet": quiet}
     if candidates is not None:
         store = {"candidates": candidates, "retrieval": retrieval or "bm25", "calibrate": calibrate}
@@ -156,6 +157,20 @@ def _examples(data: Path, split: Path | None, part: str | None) -> "list[QAExamp
             raise UsageError(f"expected every id once in {data}, got {example.id!r} twice; give each question its own")
         seen.add(example.id)
     return examples
+
+
+def require_both_kinds(examples: "Sequence[QAExample]", where: str) -> None:
+    """Before an hour of reading: a rule for refusing needs questions to refuse.
+
+    Raises:
+        UsageError: under two questions with an answer, or without.
+    """
+    answerable = sum(bool(example.answers) for example in examples)
+    if not 2 <= answerable <= len(examples) - 2:
+        raise UsageError(
+            f"expected at least 2 questions with an answer and 2 without, got {answerable} and "
+            f"{len(examples) - answerable} in {where}; calibrate on data in the layout of SQuAD v2.0"
+        )
 
 
 def _evaluate(

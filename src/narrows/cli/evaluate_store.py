@@ -60,17 +60,20 @@ def run_trial(
         quiet: no progress.
 
     Raises:
-        UsageError: what `fit_store_rule` says of questions that it cannot be fitted on.
+        UsageError: what `require_both_kinds` and `fit_store_rule` say of questions that it cannot be fitted on.
         ConversionError: the model is no DeFormer with a trained span head.
     """
+    from narrows.cli.evaluate import require_both_kinds
     from narrows.evaluation.run import score
     from narrows.evaluation.store_rule import choose, fit_store_rule
     from narrows.serving import Reader
     from narrows.serving.answers import store_rule
     from narrows.serving.trial import sample_examples
 
-    reader = Reader.from_pretrained(model, device=device, batch_tokens=batch_tokens)
     sample = sample_examples(examples, questions)
+    if calibrate:
+        require_both_kinds(sample, f"the {len(sample):,} drawn by --questions")
+    reader = Reader.from_pretrained(model, device=device, batch_tokens=batch_tokens)
     asked = _ask(reader, examples, sample, candidates, retrieval, quiet=quiet)
     choices = {name: found.choices for name, found in asked.items()}
     weight, rule = reader.engine.config.retrieval_weight, store_rule(reader.engine.config)

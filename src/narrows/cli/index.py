@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from narrows._plural import count
 from narrows.cli import options
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ def command(
     model: options.OptionalModel = None,
     codec: CodecName = "int8",
     dense: Dense = False,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Remove the documents of another folder that the store was made from."),
+    ] = False,
     device: options.Device = "auto",
     batch_tokens: options.BatchTokens = 8192,
     json: options.Json = False,
@@ -37,7 +42,7 @@ def command(
     """Read documents once and keep their passages in a store.
 
     Run it again after documents have changed, or after it was stopped: only what is new or changed is read, and
-    documents that the folder no longer holds are removed; another folder wants a store of its own.
+    documents that the folder no longer holds are removed. Another folder wants a store of its own, or --replace.
     Without --model the reader that comes with narrows is used.
     """
     from narrows.cli.ask import load_reader
@@ -45,7 +50,7 @@ def command(
 
     engine = load_reader(model, device=device, precision="float32", batch_tokens=batch_tokens).engine
     with index_progress(quiet=quiet) as advance:
-        report = index_folder(folder, output, engine, codec=codec, dense=dense, on_progress=advance)
+        report = index_folder(folder, output, engine, codec=codec, dense=dense, replace=replace, on_progress=advance)
     info = look_at(output)
     if not quiet:
         show_skipped(report.skipped)
@@ -78,16 +83,21 @@ def index_progress(*, quiet: bool) -> Iterator[Callable[["IndexProgress"], None]
         task = bar.add_task("reading …", total=None)
 
         def advance(progress: "IndexProgress") -> None:
-            rate = progress.passages / progress.seconds if progress.seconds else 0.0
-            left = progress.seconds_left
-            description = f"{progress.passages:,} passages, {progress.tokens:,} tokens, {rate:,.1f} passages/s"
-            if left is not None:
-                description += f", {duration(left)} left"
-            bar.update(task, completed=progress.bytes_done, total=progress.bytes_total, description=description)
+            bar.update(task, completed=progress.bytes_done, total=progress.bytes_total, description=describe(progress))
 
         yield advance
         end = bar.tasks[task].total or 1
         bar.update(task, completed=end, total=end)
+
+
+def describe(progress: "IndexProgress") -> str:
+    """How far indexing is, in words."""
+    if progress.cutting is not None:
+        done, total = progress.cutting
+        return f"reading a large document, {size(done)} of {size(total)}"
+    rate = progress.passages / progress.seconds if progress.seconds else 0.0
+    left = "" if progress.seconds_left is None else f", {duration(progress.seconds_left)} left"
+    return f"{count(progress.passages, 'passage')}, {count(progress.tokens, 'token')}, {rate:,.1f} passages/s{left}"
 
 
 def show_skipped(skipped: Any) -> None:
@@ -104,7 +114,7 @@ def show_report(report: "IndexReport", info: "StoreInfo") -> None:
         f"read {count(report.documents_read, 'document')} in {duration(report.seconds)} "
         f"({others}, {len(report.skipped)} skipped)"
     )
-    typer.echo(f"wrote {count(report.passages, 'passage')}, {report.tokens:,} tokens{rate}")
+    typer.echo(f"wrote {count(report.passages, 'passage')}, {count(report.tokens, 'token')}{rate}")
     show_info(info)
 
 
@@ -112,17 +122,12 @@ def show_info(info: "StoreInfo") -> None:
     """What a store holds, for people."""
     typer.echo(
         f"{info.path} holds {count(info.documents, 'document')}, {count(info.passages, 'passage')}, "
-        f"{info.tokens:,} tokens"
+        f"{count(info.tokens, 'token')}"
     )
     typer.echo(
         f"  states {size(info.bytes_states)} ({info.codec}) beside {size(info.bytes_text)} of text; "
         f"on disk {size(info.bytes_on_disk)}"
     )
-
-
-def count(number: int, noun: str) -> str:
-    """`1 document`, `2,000 documents`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def size(number: int) -> str:

@@ -1,22 +1,25 @@
 """`narrows store`: look at, size, check or delete a passage store."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from narrows._plural import count
 from narrows.cli import options
 from narrows.cli.index import (
     CodecName,
     Dense,
     Folder,
-    count,
     duration,
     look_at,
     show_info,
     show_skipped,
     size,
 )
+
+if TYPE_CHECKING:
+    from narrows.store import VerifyReport
 
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The folder that `narrows index` made.")]
 
@@ -64,7 +67,9 @@ def estimate(
         skipped = [{"name": name, "reason": reason} for name, reason in found.skipped]
         options.emit_json({**vars(found), "skipped": skipped})
         return
-    typer.echo(f"{count(found.documents, 'document')}, {count(found.passages, 'passage')}, {found.tokens:,} tokens")
+    typer.echo(
+        f"{count(found.documents, 'document')}, {count(found.passages, 'passage')}, {count(found.tokens, 'token')}"
+    )
     typer.echo(f"size of the store: {size(found.bytes)} ({found.codec}), of which {size(found.bytes_text)} text")
     typer.echo(f"time to build it: {duration(found.seconds)}, at {found.tokens_per_second:,.0f} tokens a second")
 
@@ -74,17 +79,19 @@ def verify(
     store: StorePath,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Drop damaged documents, so that `narrows index` writes them anew."),
+        typer.Option(
+            "--repair", help="Save what is whole and drop damaged documents, so that `narrows index` writes them anew."
+        ),
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Compare every row of a store with what was written; exit code 1 when something differs."""
+    """Compare everything in a store with what was written; exit code 1 when something differs."""
     from narrows.store import Store
     from narrows.store import verify as verify_store
 
     report = verify_store(store)
     dropped = []
-    if repair and not report.ok:
+    if repair and not report.ok and not report.beyond_repair:
         with Store.open(store, expect=None) as opened, opened.writer() as writer:
             dropped = writer.repair(report)
     if json:
@@ -93,14 +100,26 @@ def verify(
         typer.echo(f"{store}: {count(report.documents, 'document')}, {count(report.passages, 'passage')} read")
         for damage in report.damages:
             typer.echo(f"damaged: {damage.reason}")
-        if report.ok:
-            typer.echo("everything is as it was written")
-        elif repair:
-            typer.echo(f"dropped {count(len(dropped), 'damaged document')}; run `narrows index` to write them anew")
-        else:
-            typer.echo("run `narrows store verify --repair` and then `narrows index` to write them anew")
+        typer.echo(_verdict(report, dropped if repair else None))
     if not report.ok:
         raise typer.Exit(1)
+
+
+def _verdict(report: "VerifyReport", dropped: list[str] | None) -> str:
+    """How the store is, and what to do; `dropped` are the documents that a repair has dropped, None without one."""
+    if report.ok:
+        return "everything is as it was written"
+    if report.beyond_repair:
+        return (
+            "this cannot be repaired: bring the store back from a copy, or run `narrows store delete` on it and then "
+            "`narrows index`"
+        )
+    if dropped is None:
+        return "run `narrows store verify --repair` and then `narrows index` to write them anew"
+    if not dropped and not report.unreadable_fragments:
+        return "repaired, without dropping a document"
+    unread = " and what cannot be read" if report.unreadable_fragments else ""
+    return f"dropped {count(len(dropped), 'damaged document')}{unread}; run `narrows index` to write them anew"
 
 
 @app.command()

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from narrows._plural import count
 from narrows.cli import options
 from narrows.errors import UsageError
 
@@ -41,7 +42,8 @@ def command(
     """Train from a recipe: convert, distil or fine-tune.
 
     The same command goes on with a run that was stopped (Ctrl-C or SIGTERM saves first), and does nothing
-    when it is done: several recipes are a queue that can be stopped and started again.
+    when it is done: several recipes are a queue that can be stopped and started again. With --json one
+    recipe gives an object, several give {"runs": [...]}.
     """
     if data is None:
         raise UsageError("expected a data folder, got none; pass --data DIR or set NARROWS_DATA")
@@ -55,14 +57,17 @@ def command(
     # All of them before the first run: a mistake in the last one shows now, not tomorrow.
     loaded = [(path, load_recipe(path, settings=_settings(settings or []))) for path in recipes]
     _check_names([recipe.name for _, recipe in loaded])
+    found = []
     for path, recipe in loaded:
         # Only now: it may start from what the recipe before it made.
         _require_checkpoints(recipe, runs)
         if dry_run:
-            _dry_run(recipe, data, runs, json=json)
+            found.append(_dry_run(recipe, data, runs, show=not json))
             continue
         folder = runs / recipe.name if output is None else output
-        _train(recipe, data, runs, folder, _command_line(path, settings or []), json=json, quiet=quiet)
+        found.append(_train(recipe, data, runs, folder, _command_line(path, settings or []), quiet=quiet))
+    if json:
+        options.emit_json(found[0] if len(found) == 1 else {"runs": found})
 
 
 def _check_names(names: list[str]) -> None:
@@ -80,7 +85,8 @@ def _require_checkpoints(recipe: Any, runs: Path) -> None:
             require_checkpoint(find_checkpoint(checkpoint, runs))
 
 
-def _train(recipe: Any, data: Path, runs: Path, folder: Path, command_line: str, *, json: bool, quiet: bool) -> None:
+def _train(recipe: Any, data: Path, runs: Path, folder: Path, command_line: str, *, quiet: bool) -> dict[str, Any]:
+    """Train to the end; what to tell of the run."""
     from transformers.utils import logging
 
     from narrows.training.run import train
@@ -91,9 +97,8 @@ def _train(recipe: Any, data: Path, runs: Path, folder: Path, command_line: str,
     if model is None:
         console.print(f"stopped and saved in {folder}; the same command goes on", markup=False)
         raise typer.Exit(130)
-    if json:
-        options.emit_json({"model": model, **_summary(folder)})
     console.print(f"model in {model}", markup=False)
+    return {"model": model, **_summary(folder)}
 
 
 def _settings(pairs: list[str]) -> dict[str, str]:
@@ -106,22 +111,28 @@ def _settings(pairs: list[str]) -> dict[str, str]:
     return settings
 
 
-def _dry_run(recipe: Any, data: Path, runs: Path, *, json: bool) -> None:
+def _dry_run(recipe: Any, data: Path, runs: Path, *, show: bool) -> dict[str, Any]:
+    """What a run would be; shown to people, or not."""
     from narrows.hf.register import register_all
     from narrows.training.build import plan_run
 
     # Without it, transformers warns of the model type of a checkpoint that is a DeFormer already.
     register_all()
     plan = plan_run(recipe, data=data, runs=runs)
-    if json:
-        options.emit_json({"recipe": recipe, "plan": plan})
-        return
+    if show:
+        _show_plan(recipe, plan)
+    return {"recipe": recipe, "plan": plan}
+
+
+def _show_plan(recipe: Any, plan: Any) -> None:
     import yaml
 
     typer.echo(yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True).rstrip())
-    typer.echo(f"# {plan.rows:,} rows of {plan.tokens:,} tokens an epoch, {plan.steps:,} steps in all")
+    epoch = f"{count(plan.rows, 'row')} of {count(plan.tokens, 'token')} an epoch"
+    typer.echo(f"# {epoch}, {count(plan.steps, 'step')} in all")
     if plan.truncated_questions:
-        typer.echo(f"# {plan.truncated_questions:,} questions are cut to {recipe.data.max_question_tokens} tokens")
+        room = count(recipe.data.max_question_tokens, "token")
+        typer.echo(f"# {count(plan.truncated_questions, 'question')} cut to {room}")
 
 
 def _command_line(recipe: Path, settings: list[str]) -> str:
@@ -131,4 +142,6 @@ def _command_line(recipe: Path, settings: list[str]) -> str:
 def _summary(folder: Path) -> dict[str, Any]:
     from json import loads
 
-    return loads((folder / "summary.json").read_text(encoding="utf-8"))
+    # A model that was put there by hand has none.
+    path = folder / "summary.json"
+    return loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

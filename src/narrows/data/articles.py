@@ -95,7 +95,9 @@ def _text(path: Path) -> str:
     except FileNotFoundError as error:
         raise UsageError(f"{path}: expected a file, got nothing at this path; check --data or NARROWS_DATA.") from error
     except _UNREADABLE as error:
-        raise UsageError(f"{path}: expected UTF-8 text, plain or packed as its name says, got {error}.") from error
+        raise UsageError(
+            f"{path}: expected UTF-8 text, plain or packed as its name says, got {error}; fetch it again or rename it."
+        ) from error
 
 
 def _wikitext(text: str) -> Iterator[Article]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from narrows._plural import count
 from narrows.data.squad import QAExample
 from narrows.errors import UsageError
 
@@ -55,7 +56,7 @@ def add_unanswerable_pairs(examples: Sequence[QAExample], *, share: float, seed:
             added.append(replace(example, id=f"{example.id}~neg", context=other, answers=(), impossible=True))
     if len(added) < wanted:
         raise UsageError(
-            f"expected {wanted} questions with another context of their title without their answers, "
+            f"expected {count(wanted, 'question')} with another context of their title without their answers, "
             f"got {len(added)}; pass a smaller share or examples with more contexts a title."
         )
     return [*examples, *added]

@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 _KIND_NAMES = {str: "a string", int: "an integer", list: "a list", dict: "an object", bool: "true or false"}
+_SPLIT = 'a file such as {"tune": ["Title", ...], "test": [...]}'
+_CORRECT = "correct the place, or pass a file in the layout that was asked for"
 _UNREADABLE = (OSError, EOFError, UnicodeDecodeError, zlib.error)
 
 
@@ -81,7 +83,7 @@ def read_squad(path: str | PathLike[str], *, titles: Collection[str] | None = No
     """
     path = Path(path)
     kept = None if titles is None else {normalize_title(title) for title in titles}
-    document = _load_json(path)
+    document = _load_json(path, "a file in the layout of SQuAD")
     for a, article in enumerate(_field(document, "data", list, f"{path}: the file")):
         where = f"{path}: article {a}"
         title = normalize_title(_field(article, "title", str, where))
@@ -105,8 +107,10 @@ def read_qamr(path: str | PathLike[str]) -> Iterator[QAExample]:
         where = f"{path}: line {number}"
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UsageError(f"{where}: expected one JSON record, got other text ({error}).") from error
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise UsageError(
+                f"{where}: expected one JSON record, got other text ({error}); correct or remove it."
+            ) from error
         question_id = _field(record, "id", str, where)
         context = _field(record, "context", str, where)
         yield QAExample(
@@ -127,7 +131,7 @@ def read_reqa_pairs(path: str | PathLike[str]) -> Iterator[QAExample]:
         UsageError: the file cannot be read or its three lists are not of one length.
     """
     path = Path(path)
-    document = _load_json(path)
+    document = _load_json(path, "a ReQA training file")
     where = f"{path}: the file"
     ids, questions, sentences = (_field(document, key, list, where) for key in ("question_ids", "questions", "answers"))
     if not len(ids) == len(questions) == len(sentences):
@@ -139,7 +143,7 @@ def read_reqa_pairs(path: str | PathLike[str]) -> Iterator[QAExample]:
         if not isinstance(question, str) or not isinstance(sentence, str):
             raise UsageError(
                 f"{path}: pair {index}: expected a question and an answer sentence as strings, "
-                f"got {type(question).__name__} and {type(sentence).__name__}."
+                f"got {type(question).__name__} and {type(sentence).__name__}; correct or remove the pair."
             )
         yield QAExample(id=str(question_id), title="", question=question, context=sentence)
 
@@ -156,9 +160,11 @@ def read_split(path: str | PathLike[str]) -> dict[str, frozenset[str]]:
         `list(read_squad("dev-v1.1.json.gz", titles=read_split("split.json")["test"]))`
     """
     path = Path(path)
-    document = _load_json(path)
+    document = _load_json(path, _SPLIT)
     if not isinstance(document, dict):
-        raise UsageError(f"{path}: expected an object of lists of titles, got {type(document).__name__}.")
+        raise UsageError(
+            f"{path}: expected an object of lists of titles, got {type(document).__name__}; pass {_SPLIT}."
+        )
     parts: dict[str, frozenset[str]] = {}
     owner: dict[str, str] = {}
     for name, titles in document.items():
@@ -166,7 +172,9 @@ def read_split(path: str | PathLike[str]) -> dict[str, frozenset[str]]:
             continue
         for title in titles:
             if not isinstance(title, str):
-                raise UsageError(f"{path}: expected titles in part {name!r} as strings, got {title!r}.")
+                raise UsageError(
+                    f"{path}: expected titles in part {name!r} as strings, got {title!r}; put it in quotes."
+                )
             title = normalize_title(title)
             if owner.setdefault(title, name) != name:
                 raise UsageError(
@@ -175,7 +183,7 @@ def read_split(path: str | PathLike[str]) -> dict[str, frozenset[str]]:
                 )
         parts[name] = frozenset(normalize_title(title) for title in titles)
     if not parts:
-        raise UsageError(f"{path}: expected at least one list of titles, got keys {sorted(document)}.")
+        raise UsageError(f"{path}: expected at least one list of titles, got keys {sorted(document)}; pass {_SPLIT}.")
     return parts
 
 
@@ -185,9 +193,15 @@ def _squad_question(record: Any, title: str, context: str, *, path: Path, where:
     impossible = _field(record, "is_impossible", bool, where) if "is_impossible" in record else False
     answers = _answers(record, context, where=where)
     if impossible and answers:
-        raise UsageError(f"{where}: expected no answers where is_impossible is true, got {len(answers)}.")
+        raise UsageError(
+            f"{where}: expected no answers where is_impossible is true, got {len(answers)}; remove them, or set it to "
+            "false."
+        )
     if not impossible and not answers:
-        raise UsageError(f"{where}: expected at least one answer or is_impossible set to true, got neither.")
+        raise UsageError(
+            f"{where}: expected at least one answer or is_impossible set to true, got neither; add one of them or "
+            "remove the question."
+        )
     return QAExample(question_id, title, _field(record, "question", str, where), context, answers, impossible)
 
 
@@ -208,13 +222,15 @@ def _answers(record: Any, context: str, *, where: str) -> tuple[Answer, ...]:
 
 def _field(record: Any, key: str, kind: type, where: str) -> Any:
     if not isinstance(record, Mapping):
-        raise UsageError(f"{where}: expected an object with {key!r}, got {type(record).__name__}.")
+        raise UsageError(f"{where}: expected an object with {key!r}, got {type(record).__name__}; {_CORRECT}.")
     if key not in record:
-        raise UsageError(f"{where}: expected a key {key!r}, got only {sorted(record)}.")
+        raise UsageError(f"{where}: expected a key {key!r}, got only {sorted(record)}; {_CORRECT}.")
     value = record[key]
     # bool is an int to isinstance, and an offset of `true` is no offset.
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise UsageError(f"{where}: expected {key!r} to be {_KIND_NAMES[kind]}, got {type(value).__name__}.")
+        raise UsageError(
+            f"{where}: expected {key!r} to be {_KIND_NAMES[kind]}, got {type(value).__name__}; {_CORRECT}."
+        )
     return value
 
 
@@ -224,12 +240,12 @@ def _open(path: Path) -> IO[str]:
     return path.open(encoding="utf-8")
 
 
-def _load_json(path: Path) -> Any:
+def _load_json(path: Path, wanted: str) -> Any:
     try:
         with _open(path) as file:
             return json.load(file)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{path}: expected JSON, got other text ({error}).") from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: expected JSON, got other text ({error}); pass {wanted}.") from error
     except _UNREADABLE as error:
         raise _unreadable(path, error) from error
 
@@ -245,4 +261,10 @@ def _lines(path: Path) -> Iterator[str]:
 def _unreadable(path: Path, error: Exception) -> UsageError:
     if isinstance(error, FileNotFoundError):
         return UsageError(f"{path}: expected a file, got nothing at this path; check --data or NARROWS_DATA.")
-    return UsageError(f"{path}: expected UTF-8 text, plain or gzip as its name says, got {error}.")
+    if isinstance(error, OSError) and error.strerror:
+        return UsageError(
+            f"{path}: expected a readable file, got {error.strerror}; check the path and its permissions."
+        )
+    return UsageError(
+        f"{path}: expected UTF-8 text, plain or gzip as its name says, got {error}; fetch it again or rename it."
+    )

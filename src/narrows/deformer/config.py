@@ -7,6 +7,7 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 from transformers import PreTrainedConfig
 
+from narrows._plural import count
 from narrows.errors import UsageError
 
 __all__ = ["FITTED_FIELDS", "DeformerConfig"]
@@ -129,7 +130,8 @@ class DeformerConfig(PreTrainedConfig):
         n, k = self.num_hidden_layers, self.split_layer
         if not 0 <= k < n:
             raise UsageError(
-                f"`split_layer` must be from 0 to {n - 1} for {n} layers, got {k}; keep at least one layer joint"
+                f"`split_layer` must be from 0 to {n - 1} for {count(n, 'layer')}, got {k}; "
+                "keep at least one layer joint"
             )
         if self.passage_positions not in ("restart", "continue"):
             raise UsageError(

@@ -7,6 +7,7 @@ from typing import Literal, TypeVar, overload
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig
 
+from narrows._plural import count
 from narrows.deformer.config import FITTED_FIELDS, DeformerConfig
 from narrows.deformer.model import (
     DeformerForQuestionAnswering,
@@ -197,8 +198,8 @@ def convert_checkpoint(
         raise UsageError(f"`task` must be one of {', '.join(TASKS)}, got {task!r}; choose one of them")
     if not 0 <= split_layer < source.num_hidden_layers:
         raise UsageError(
-            f"`split_layer` must be from 0 to {source.num_hidden_layers - 1} for {source.num_hidden_layers} layers, "
-            f"got {split_layer}; keep at least one layer joint"
+            f"`split_layer` must be from 0 to {source.num_hidden_layers - 1} for "
+            f"{count(source.num_hidden_layers, 'layer')}, got {split_layer}; keep at least one layer joint"
         )
     unknown = sorted(set(overrides) - set(DeformerConfig.__dataclass_fields__))
     if unknown:
@@ -229,7 +230,7 @@ def from_pretrained_encoder(model: _Model, *, split_layer: int) -> _Model:
     layers = model.config.num_hidden_layers
     if not 0 <= split_layer < layers:
         raise UsageError(
-            f"`split_layer` must be from 0 to {layers - 1} for {layers} layers, got {split_layer}; "
+            f"`split_layer` must be from 0 to {layers - 1} for {count(layers, 'layer')}, got {split_layer}; "
             "keep at least one layer joint"
         )
     fields = {name: value for name, value in model.config.to_dict().items() if name not in FITTED_FIELDS}

@@ -13,6 +13,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils.generic import can_return_tuple
 
+from narrows._plural import count
 from narrows.core import segment_positions
 from narrows.deformer.backbones import build_backbone
 from narrows.deformer.config import DeformerConfig
@@ -157,7 +158,7 @@ class DeformerModel(DeformerPreTrainedModel):
         # Only a row longer than the table can overrun it, so short rows pay no synchronisation.
         if input_ids.shape[1] > room and int(positions.max()) >= room:
             raise UsageError(
-                f"a text must have at most {room} tokens, got {int(positions.max()) + 1}; "
+                f"a text must have at most {count(room, 'token')}, got {int(positions.max()) + 1}; "
                 "cut it into windows or convert with fewer tokens a passage"
             )
         return self.backbone.embeddings(input_ids, segments, positions)

@@ -4,6 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from narrows._plural import count
 from narrows.documents.sentences import sentences
 from narrows.errors import UsageError
 
@@ -102,7 +103,7 @@ def sentence_around(text: str, start: int, end: int, *, max_chars: int = 300) ->
     """
     if not 0 <= start <= end <= len(text):
         raise UsageError(
-            f"expected a span within the {len(text)} characters of the text, but got {start} to {end}; "
+            f"expected a span within the {count(len(text), 'character')} of the text, but got {start} to {end}; "
             "pass 0 <= start <= end <= length"
         )
     if max_chars < 1:
@@ -133,7 +134,7 @@ def _check(text: str, offsets: Sequence[tuple[int, int]], max_tokens: int, overl
     for index, (start, end) in enumerate(offsets):
         if not (last_start <= start <= end <= len(text) and last_end <= end):
             raise UsageError(
-                f"expected token offsets in order within the {len(text)} characters of the text, but token "
+                f"expected token offsets in order within the {count(len(text), 'character')} of the text, but token "
                 f"{index} is at {start} to {end}; tokenize the same text, whole and without special tokens"
             )
         last_start, last_end = start, end

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from narrows._plural import count
 from narrows.errors import DocumentError
 
 __all__ = ["SUFFIXES", "OnProblem", "Source", "UnsupportedSuffix", "format_of", "scan", "unreadable"]
@@ -79,7 +80,7 @@ def scan(folder: Path | str, *, on_problem: OnProblem | None = None) -> list[Sou
 
     sources = sorted(_walk(root, report), key=lambda source: source.id)
     if not sources:
-        others = f" ({skipped} other files or folders skipped)" if skipped else ""
+        others = f" ({count(skipped, 'other')} skipped)" if skipped else ""
         raise DocumentError(
             f"expected a folder with {_EXPECTED} files, but {root} holds none{others}; "
             "name another folder or convert the files to one of these formats"

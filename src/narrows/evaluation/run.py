@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import torch
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer
 
 from narrows.data import QAExample, SpanEncoder
 from narrows.deformer import DeformerConfig, DeformerForQuestionAnswering
 from narrows.deformer.convert import convert_checkpoint
+from narrows.deformer.loading import load_reader
 from narrows.errors import ConversionError, UsageError
 from narrows.evaluation.bootstrap import Interval, MeanInterval, bootstrap, paired_bootstrap
 from narrows.evaluation.calibration import NoAnswerRule, answer_probability
@@ -76,7 +76,7 @@ def load_span_model(checkpoint: str | Path) -> tuple[DeformerForQuestionAnswerin
     folder = checkpoint_folder(checkpoint)
     require_tokenizer(folder)
     if AutoConfig.from_pretrained(folder).model_type == DeformerConfig.model_type:
-        model = DeformerForQuestionAnswering.from_pretrained(folder, dtype=torch.float32)
+        model = load_reader(folder)
     else:
         model, report = convert_checkpoint(
             folder, split_layer=0, task="question-answering", passage_positions="continue"

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from narrows._plural import count
 from narrows.errors import ConversionError
 
 __all__ = ["DEFAULT_CHECKPOINT", "checkpoint_folder", "require_tokenizer"]
@@ -91,7 +92,7 @@ def _check_weights(path: Path) -> None:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _damaged(path, "a safetensors file", "another one") from error
     if path.stat().st_size != expected:
-        raise _damaged(path, f"{expected:,} bytes", f"{path.stat().st_size:,}")
+        raise _damaged(path, count(expected, "byte"), f"{path.stat().st_size:,}")
 
 
 def _read(path: Path, count: int = -1) -> bytes:

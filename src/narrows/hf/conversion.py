@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from narrows._plural import count
 from narrows.errors import ConversionError
 
 __all__ = ["ConversionReport", "Drop", "New", "Rename", "apply_rules", "load_tensors"]
@@ -73,7 +74,7 @@ class ConversionReport:
 
     def summary(self) -> str:
         """A few lines for people."""
-        lines = [f"{len(self.used)} tensors used, {len(self.dropped)} dropped, {len(self.new)} new"]
+        lines = [f"{count(len(self.used), 'tensor')} used, {len(self.dropped)} dropped, {len(self.new)} new"]
         lines += [f"  dropped {name}: {reason}" for name, reason in sorted(self.dropped.items())]
         lines += [f"  new {name}: {reason}" for name, reason in sorted(self.new.items())]
         return "\n".join(lines)
@@ -151,10 +152,11 @@ def _weight_files(folder: Path) -> list[Path]:
             return [whole]
         shards = sorted(folder.glob(f"{stem}-*-of-*.{suffix}"))
         if shards:
-            count = int(shards[0].stem.rpartition("-")[2])
-            if len(shards) != count:
+            expected = int(shards[0].stem.rpartition("-")[2])
+            if len(shards) != expected:
                 raise ConversionError(
-                    f"expected {count} files of weights in {folder}, got {len(shards)}; fetch the missing ones"
+                    f"expected {count(expected, 'file')} of weights in {folder}, got {len(shards)}; "
+                    "fetch the missing ones"
                 )
             return shards
     raise ConversionError(

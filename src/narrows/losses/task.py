@@ -5,6 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from narrows._plural import count
 from narrows.errors import UsageError
 
 __all__ = ["classification_loss", "span_log_probabilities", "span_loss"]
@@ -40,8 +41,8 @@ def span_loss(
     for name, positions in (("start_positions", start_positions), ("end_positions", end_positions)):
         if positions.numel() and not 0 <= int(positions.min()) <= int(positions.max()) < length:
             raise UsageError(
-                f"`{name}` must lie in a row of {length} tokens, got {int(positions.min())} to {int(positions.max())}; "
-                "use 0 for no answer"
+                f"`{name}` must lie in a row of {count(length, 'token')}, got {int(positions.min())} to "
+                f"{int(positions.max())}; use 0 for no answer"
             )
     start = functional.nll_loss(span_log_probabilities(start_logits, attention_mask), start_positions, reduction="sum")
     end = functional.nll_loss(span_log_probabilities(end_logits, attention_mask), end_positions, reduction="sum")

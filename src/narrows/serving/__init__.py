@@ -6,6 +6,7 @@
 | `passages` | a document into the passages that an engine reads |
 | `embedding` | one vector a text, for the dense first stage |
 | `candidates` | which passages of a store are worth reading for a question |
+| `sources` | whose documents a store holds |
 | `words` | where words begin and end |
 | `answers` | from logits to scored, merged answers in whole words |
 | `asking` | a question over a store, or over texts read on the spot |

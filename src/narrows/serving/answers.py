@@ -71,6 +71,7 @@ class Result:
         answers: best first. When the question is refused the first is "", and the best that was found follows
             it.
         no_answer_score: probability that none of the passages read has an answer.
+        threshold: an answer that is less likely than this is refused.
         candidates: number of passages read.
         seconds: wall-clock time from the question to the answers.
     """
@@ -78,6 +79,7 @@ class Result:
     question: str
     answers: list[Answer]
     no_answer_score: float
+    threshold: float
     candidates: int
     seconds: float
 

@@ -182,6 +182,7 @@ def _result(
         question=question,
         answers=answers,
         no_answer_score=1 - best,
+        threshold=rule.threshold,
         candidates=len(passages),
         seconds=time.perf_counter() - began,
     )

@@ -63,6 +63,8 @@ def find_candidates(
         raise UsageError(f"`retrieval` must be one of {', '.join(get_args(Retrieval))}, got {retrieval!r}; choose one")
     if limit < 1:
         raise UsageError(f"`candidates` must be at least 1, got {limit}; read 1 or more passages")
+    if retrieval != "bm25":
+        store.require_vectors()
     found = _by_words(store, question, max(limit, _BACKGROUND if retrieval == "bm25" else _WORDS_DEPTH))
     evidence_of = _standard_score([hit.score for hit in found[:_BACKGROUND]])
     scores = {hit.row_id: hit.score for hit in found}

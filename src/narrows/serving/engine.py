@@ -14,8 +14,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer
 
+from narrows._plural import count
 from narrows.data import AS_PLAIN_TEXT, restore, token_budget_batches
 from narrows.deformer import DeformerConfig, DeformerForQuestionAnswering
+from narrows.deformer.loading import load_reader
 from narrows.deformer.register import register
 from narrows.errors import ConversionError, UsageError
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
@@ -108,16 +110,7 @@ class Engine:
                 f"expected a DeFormer, got a checkpoint of model type {kind!r} in {checkpoint}; "
                 "convert it with `narrows convert` and distil it with `narrows train`"
             )
-        loaded: Any = DeformerForQuestionAnswering.from_pretrained(
-            folder, dtype=torch.float32, output_loading_info=True
-        )
-        model, information = loaded
-        if information["missing_keys"]:
-            raise ConversionError(
-                f"expected a checkpoint with a trained span head, got {checkpoint} without one; "
-                "train it first with `narrows train`"
-            )
-        return cls(model, AutoTokenizer.from_pretrained(folder), **options)
+        return cls(load_reader(folder), AutoTokenizer.from_pretrained(folder), **options)
 
     def fingerprint(self, codec: str) -> Fingerprint:
         """Identity of the states that this engine stores with a codec."""
@@ -185,7 +178,9 @@ class Engine:
             raise UsageError("expected a question, got an empty one; ask in at least one word")
         room = self.config.max_question_tokens
         if len(ids) > room:
-            raise UsageError(f"a question must have at most {room} tokens, got {len(ids)}; ask it in fewer words")
+            raise UsageError(
+                f"a question must have at most {count(room, 'token')}, got {len(ids)}; ask it in fewer words"
+            )
         return ids
 
     def shorten_question(self, question: str) -> str:

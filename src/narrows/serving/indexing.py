@@ -4,7 +4,6 @@ Memory does not grow with the folder nor with a document: a group holds about 16
 document is cut into pieces, encoded and written piece by piece in one commit.
 """
 
-import re
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -14,15 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from narrows._plural import count
 from narrows.documents import Document, read_documents, scan
 from narrows.errors import DocumentError, UsageError
 from narrows.serving.embedding import PassageEmbedder
 from narrows.serving.engine import Engine
 from narrows.serving.pieces import TokenizedPassage, is_large, tokenized_between, tokenized_passages
-from narrows.store import Store, StoredDocument, StoredPassage, Writer
+from narrows.serving.sources import claim_store, vanished
+from narrows.store import Store, StoredDocument, StoredPassage, Writer, delete
+from narrows.store.allocator import share_one_pool
 from narrows.store.layout import is_unborn
 
 __all__ = [
+    "Cutting",
     "IndexProgress",
     "IndexReport",
     "Skipped",
@@ -34,6 +37,8 @@ _GROUP_TOKENS = 16_384
 # its end nor keeps every version's list of them.
 _COMMITS_PER_TIDYING = 64
 _REMOVED_AT_ONCE = 1000
+# About what a second cuts.
+_PASSAGES_PER_TELLING = 500
 _ENCODED_CHARACTERS = 200_000
 
 OnProblem = Callable[[str, DocumentError], None]
@@ -47,6 +52,13 @@ class Skipped(NamedTuple):
     reason: str
 
 
+class Cutting(NamedTuple):
+    """How much of a large document's text, in bytes of UTF-8, is cut into passages before the first is written."""
+
+    bytes_done: int
+    bytes_total: int
+
+
 class IndexProgress(NamedTuple):
     """How far indexing is.
 
@@ -55,6 +67,7 @@ class IndexProgress(NamedTuple):
         passages, tokens: written so far, in all.
         bytes_done, bytes_total: of the source files, unchanged ones included.
         seconds: since the start.
+        cutting: of the large document at hand; None when it is written, and for all others.
     """
 
     documents: list[str]
@@ -63,6 +76,7 @@ class IndexProgress(NamedTuple):
     bytes_done: int
     bytes_total: int
     seconds: float
+    cutting: Cutting | None = None
 
     @property
     def seconds_left(self) -> float | None:
@@ -90,6 +104,7 @@ def index_folder(
     *,
     codec: str = "int8",
     dense: bool = False,
+    replace: bool = False,
     on_progress: Callable[[IndexProgress], None] | None = None,
     on_problem: OnProblem | None = None,
 ) -> IndexReport:
@@ -101,7 +116,8 @@ def index_folder(
         engine: encodes the passages.
         codec: of the stored states.
         dense: also store a vector a passage, for dense candidates.
-        on_progress: called after every commit, and within a document larger than a group.
+        replace: let the folder take the place of another one, whose documents are then removed.
+        on_progress: called after every commit, and within a large document: while it is cut, and as it is written.
         on_problem: called with name and error of whatever is skipped; it is in the report as well.
 
     Returns:
@@ -109,22 +125,33 @@ def index_folder(
         could not be read this time.
 
     Raises:
-        DocumentError: nothing in the folder can be read; the store is left as it was.
+        DocumentError: nothing in the folder can be read; the store is left as it was, or not made.
         StoreMismatchError: the store was written by another model or codec.
         StoreBusyError: another process writes to the store.
-        UsageError: the store has vectors and `dense` is False, or the other way round.
+        UsageError: the store has vectors and `dense` is False, or the other way round; or it holds documents of
+            another folder that would go, and `replace` is False.
 
     Example:
         >>> index_folder("examples/library", "library.narrows", engine)  # doctest: +SKIP
     """
+    share_one_pool()
     sources = scan(folder, on_problem=lambda name, error: None)
     sizes = {source.id: source.size for source in sources}
     embedder = PassageEmbedder(device=engine.device) if dense else None
-    with _open(Path(store_path), engine, codec, embedder) as store, store.writer() as writer:
-        run = _Run(store, writer, engine, embedder, sizes, on_progress)
-        run.read_all(folder, Path(store_path), on_problem)
-        run.remove_vanished()
-        writer.finish()
+    path = Path(store_path)
+    is_new = not path.exists()
+    try:
+        with _open(path, engine, codec, embedder) as store, store.writer() as writer:
+            claim_store(store, folder, replace=replace)
+            run = _Run(store, writer, engine, embedder, sizes, on_progress)
+            run.read_all(folder, path, on_problem)
+            run.remove_vanished()
+            writer.finish()
+    except DocumentError:
+        # Nothing could be read: an empty store would be taken for one.
+        if is_new:
+            delete(path)
+        raise
     run.report.seconds = run.elapsed()
     return run.report
 
@@ -205,15 +232,10 @@ class _Run:
 
     def remove_vanished(self) -> None:
         """Remove documents that the folder no longer holds, but none whose file could not be read."""
-        gone = [name for name in self._known if name not in self._seen and not self._was_unreadable(name)]
+        gone = vanished(self._known, self._seen, self._unreadable)
         for start in range(0, len(gone), _REMOVED_AT_ONCE):
             self._writer.remove(gone[start : start + _REMOVED_AT_ONCE])
         self.report.documents_removed = len(gone)
-
-    def _was_unreadable(self, document_id: str) -> bool:
-        """Whether the file it is from, or a folder above, was among the problems."""
-        above = (document_id[: mark.start()] for mark in re.finditer("[/#]", document_id))
-        return not self._unreadable.isdisjoint([document_id, *above])
 
     def _read(self, document: Document) -> None:
         if document.id in self._seen:
@@ -265,7 +287,9 @@ class _Run:
         It is cut first, for each row says how many there are; of its passages only their borders are kept.
         """
         borders = array("q")
-        for passage in tokenized_passages(self._engine, document):
+        for number, passage in enumerate(tokenized_passages(self._engine, document)):
+            if number % _PASSAGES_PER_TELLING == 0:
+                self._tell_cutting(document, passage.start)
             borders.extend((passage.start, passage.end))
         if not borders:
             raise _no_words(document)
@@ -320,11 +344,16 @@ class _Run:
         if self._commits % _COMMITS_PER_TIDYING == 0:
             self._writer.finish()
 
-    def _tell(self, ids: list[str], bytes_within: int) -> None:
+    def _tell_cutting(self, document: Document, place: int) -> None:
+        cutting = Cutting(round(place / len(document.text) * self._bytes_last), self._bytes_last)
+        self._tell([], self._bytes_within - self._bytes_last, cutting)
+
+    def _tell(self, ids: list[str], bytes_within: int, cutting: Cutting | None = None) -> None:
         if self._on_progress is not None:
             within = min(bytes_within, self._sizes.get(self._source, 0))
             done, total = self._bytes_before + within, sum(self._sizes.values())
-            self._on_progress(IndexProgress(ids, self.report.passages, self.report.tokens, done, total, self.elapsed()))
+            passages, tokens = self.report.passages, self.report.tokens
+            self._on_progress(IndexProgress(ids, passages, tokens, done, total, self.elapsed(), cutting))
 
 
 def _groups(passages: Sequence[_Item]) -> Iterator[list[_Item]]:
@@ -346,6 +375,6 @@ def _stored_document(document: Document, passages: list[StoredPassage]) -> Store
 
 def _no_words(document: Document) -> DocumentError:
     return DocumentError(
-        f"expected words in {document.id}, but the tokenizer finds none in {len(document.text)} characters; "
+        f"expected words in {document.id}, but the tokenizer finds none in {count(len(document.text), 'character')}; "
         "leave it out"
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from narrows._plural import count
 from narrows.documents import Document, Passage, PassageSpan, split_passages
 from narrows.errors import UsageError
 from narrows.serving.engine import Engine
@@ -86,7 +87,7 @@ def _cut_again(engine: Engine, text: str, passage: Passage, room: int) -> list[t
     middle = passage.start + tokens.offsets[len(tokens.offsets) // 2][0]
     if middle <= passage.start:
         raise UsageError(
-            f"a passage of at most {room} tokens cannot hold the character {text[passage.start]!r}; "
+            f"a passage of at most {count(room, 'token')} cannot hold the character {text[passage.start]!r}; "
             "allow more tokens a passage"
         )
     halves = Passage(passage.start, middle), Passage(middle, passage.end)

@@ -19,6 +19,7 @@ from transformers import AutoModelForQuestionAnswering, Pipeline, pipelines
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.utils import logging
 
+from narrows._plural import count
 from narrows.data import AS_PLAIN_TEXT
 from narrows.deformer import DeformerConfig
 from narrows.deformer.spans import top_spans
@@ -147,14 +148,15 @@ class QuestionAnsweringPipeline(Pipeline):
         longest = min(tokenizer.model_max_length, positions, 384) if max_seq_len is None else max_seq_len
         if longest > positions:
             raise UsageError(
-                f"`max_seq_len` must be at most the model's {positions} positions, got {longest}; pass a smaller one"
+                f"`max_seq_len` must be at most the model's {count(positions, 'position')}, got {longest}; "
+                "pass a smaller one"
             )
         question, length = self._cut(question, max_question_len)
         alone = length + tokenizer.num_special_tokens_to_add(pair=True)
         room = longest - alone
         if room < 1:
             raise UsageError(
-                f"`max_seq_len` must leave room for the context beside a question of {alone} tokens, "
+                f"`max_seq_len` must leave room for the context beside a question of {count(alone, 'token')}, "
                 f"got {longest}; raise it, or lower `max_question_len`"
             )
         shared = min(longest // 2, 128, room // 2) if doc_stride is None else doc_stride
@@ -172,7 +174,7 @@ class QuestionAnsweringPipeline(Pipeline):
             raise UsageError("expected a question, got an empty one; ask in at least one word")
         if len(offsets) <= room:
             return question, len(offsets)
-        logger.warning(f"a question of {len(offsets)} tokens was cut to max_question_len={room}")
+        logger.warning(f"a question of {count(len(offsets), 'token')} was cut to max_question_len={room}")
         return question[: offsets[room - 1][1]], room
 
     def _windows(self, question: str, context: str, max_seq_len: int, doc_stride: int) -> list[_Window]:

@@ -9,12 +9,14 @@
 | `layout` | the folder: manifest, locks, Lance's errors in our words |
 | `reader` | `Store`: open, search, load |
 | `writer` | `Writer`: put, remove, repair, finish |
-| `maintenance` | verify, delete, estimate |
+| `checksums` | of the files that Lance keeps, which have none |
+| `verification` | `verify`: everything compared with what was written |
+| `maintenance` | delete, estimate |
 """
 
 from narrows.store.codecs import CODEC_NAMES, Codec, get_codec
 from narrows.store.fingerprint import FORMAT_VERSION, Fingerprint
-from narrows.store.maintenance import delete, estimate_bytes, verify
+from narrows.store.maintenance import delete, estimate_bytes
 from narrows.store.reader import Store
 from narrows.store.records import (
     Damage,
@@ -25,6 +27,7 @@ from narrows.store.records import (
     StoreInfo,
     VerifyReport,
 )
+from narrows.store.verification import verify
 from narrows.store.writer import Writer
 
 __all__ = [

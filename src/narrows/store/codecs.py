@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from narrows._plural import count
 from narrows.errors import StoreDamagedError, UsageError
 
 Buffer = bytes | bytearray | memoryview
@@ -118,15 +119,15 @@ class Codec(ABC):
         per_token = self.bytes_per_token(width)
         if len(buffers) != len(lengths):
             raise UsageError(
-                f"every passage needs its number of tokens, but got {len(buffers)} buffers and "
-                f"{len(lengths)} lengths; pass one length a buffer"
+                f"every passage needs its number of tokens, but got {count(len(buffers), 'buffer')} "
+                f"and {count(len(lengths), 'length')}; pass one length a buffer"
             )
         for index, (buffer, length) in enumerate(zip(buffers, lengths, strict=True)):
             if len(buffer) != length * per_token:
                 raise StoreDamagedError(
-                    f"{length} tokens of width {width} take {length * per_token} bytes in {self.name}, but "
-                    "buffer "
-                    f"{index} has {len(buffer)}; run `narrows store verify` on the store it came from"
+                    f"{count(length, 'token')} of width {width} take {count(length * per_token, 'byte')} in "
+                    f"{self.name}, but buffer {index} has {len(buffer):,}; run `narrows store verify` on the store "
+                    "it came from"
                 )
 
 

@@ -1,7 +1,9 @@
-"""The folder of a store on disk: its manifest, its locks, and Lance's errors in our words.
+"""The folder of a store on disk: its files, its locks, and Lance's errors in our words.
 
-    STORE/manifest.json     format version, fingerprint, width of the vectors; never changes after it was
-    created STORE/passages.lance/   the Lance dataset; each of its versions is one commit
+    STORE/manifest.json     format version, fingerprint, width of the vectors; never changes after it was created
+    STORE/passages.lance/   the Lance dataset; each of its versions is one commit
+    STORE/checksums.json    of the dataset's files that have none of their own, see `checksums`
+    STORE/source.json       where the documents come from
     STORE/writer.lock       held exclusively (flock) by the one writer
 
 Readers hold a shared flock on the manifest, so that the writer knows when nobody needs the old versions.
@@ -18,13 +20,20 @@ from pathlib import Path
 from typing import Any
 
 from narrows.errors import NarrowsError, StoreBusyError, StoreDamagedError, StoreError, StoreMismatchError
+from narrows.store.codecs import get_codec
 from narrows.store.fingerprint import FORMAT_VERSION, Fingerprint
 
 MANIFEST = "manifest.json"
 PASSAGES = "passages.lance"
+CHECKSUMS = "checksums.json"
+SOURCE = "source.json"
 WRITER_LOCK = "writer.lock"
-_UNFINISHED = f".{MANIFEST}.new"
-_OWN_NAMES = {MANIFEST, PASSAGES, WRITER_LOCK, _UNFINISHED}
+_FORMAT = "narrows passage store"
+ANEW = "bring it back from a copy, or run `narrows store delete` on the store and `narrows index` again"
+_WRITTEN_WHOLE = (MANIFEST, CHECKSUMS, SOURCE)
+_OWN_NAMES = {PASSAGES, WRITER_LOCK, *_WRITTEN_WHOLE, *(f".{name}.new" for name in _WRITTEN_WHOLE)}
+# What Lance puts into a dataset's folder.
+_LANCE_NAMES = {"data", "_versions", "_transactions", "_deletions", "_indices", "_refs"}
 
 
 @dataclass(frozen=True)
@@ -36,24 +45,43 @@ class Manifest:
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Write `manifest.json` so that it is there whole or not at all, also after a power cut."""
-    content: dict[str, Any] = {
-        "format": "narrows passage store",
+    """Write `manifest.json`."""
+    content = {
+        "format": _FORMAT,
         "format_version": manifest.fingerprint.format_version,
         "vector_width": manifest.vector_width,
         "fingerprint": manifest.fingerprint.as_dict(),
     }
-    unfinished = path / _UNFINISHED
+    write_whole(path, MANIFEST, content)
+
+
+def write_whole(path: Path, name: str, content: dict[str, Any]) -> None:
+    """Write a JSON file of the store so that it is there whole or not at all, also after a power cut."""
+    unfinished = path / f".{name}.new"
     with open(unfinished, "w", encoding="utf-8") as file:
         json.dump(content, file, indent=2)
         file.flush()
         os.fsync(file.fileno())
-    os.rename(unfinished, path / MANIFEST)
+    os.rename(unfinished, path / name)
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def write_source(path: Path, source: str) -> None:
+    """Note the folder or file that the documents come from."""
+    write_whole(path, SOURCE, {"source": source})
+
+
+def read_source(path: Path) -> str | None:
+    """The folder or file that the documents come from; None where that is not known."""
+    try:
+        source = json.loads((path / SOURCE).read_bytes())["source"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return source if isinstance(source, str) else None
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -75,11 +103,13 @@ def read_manifest(path: Path) -> Manifest:
             )
         raw = (path / MANIFEST).read_bytes()
     except FileNotFoundError:
+        if is_recognisable(path):
+            raise StoreDamagedError(f"the store {path} is damaged: its {MANIFEST} is gone; {ANEW}") from None
         raise StoreError(
             f"{path} is not a passage store: it has no {MANIFEST}; give a folder that `narrows index` made"
         ) from None
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     try:
         content = json.loads(raw)
         version = int(content["format_version"])
@@ -88,11 +118,33 @@ def read_manifest(path: Path) -> Manifest:
                 f"the store {path} has format version {version}, but this narrows reads up to "
                 f"{FORMAT_VERSION}; upgrade narrows or build the store anew"
             )
-        return Manifest(Fingerprint.from_dict(content["fingerprint"]), int(content["vector_width"]))
+        fingerprint = Fingerprint.from_dict(content["fingerprint"])
+        # Of a codec that this format version does not have: not a mistake of the caller, but damage.
+        get_codec(fingerprint.codec)
+        return Manifest(fingerprint, int(content["vector_width"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreDamagedError(
-            f"{path / MANIFEST} is not the manifest of a passage store; restore it from a copy or build the store anew"
-        ) from error
+        raise StoreDamagedError(f"{path / MANIFEST} is not the manifest of a passage store; {ANEW}") from error
+
+
+def is_recognisable(path: Path) -> bool:
+    """Whether a folder is surely a store's, though its manifest may be damaged or gone.
+
+    The name `manifest.json` alone says nothing: other programs have one too.
+    """
+    try:
+        if foreign_names(path):
+            return False
+        content = json.loads((path / MANIFEST).read_bytes())
+        if isinstance(content, dict) and content.get("format") == _FORMAT:
+            return True
+    except (OSError, ValueError):
+        pass
+    passages = path / PASSAGES
+    try:
+        names = set() if passages.is_symlink() else set(os.listdir(passages))
+    except OSError:
+        return False
+    return bool(names) and names <= _LANCE_NAMES
 
 
 def is_unborn(path: Path) -> bool:
@@ -100,9 +152,9 @@ def is_unborn(path: Path) -> bool:
     try:
         if not path.is_dir() or foreign_names(path):
             return False
-        return not (path / MANIFEST).exists() and not has_dataset(path)
+        return not (path / MANIFEST).exists() and not _holds_passages(path)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 def foreign_names(path: Path) -> list[str]:
@@ -114,6 +166,25 @@ def has_dataset(path: Path) -> bool:
     """True when the dataset has at least one commit."""
     versions = path / PASSAGES / "_versions"
     return versions.is_dir() and any(name.endswith(".manifest") for name in os.listdir(versions))
+
+
+def _holds_passages(path: Path) -> bool:
+    """True when something is there that only a store with a commit has: the first one comes before any passage."""
+    later = (path / CHECKSUMS, path / PASSAGES / "data", path / PASSAGES / "_indices")
+    return has_dataset(path) or any(one.exists() for one in later)
+
+
+def require_versions(path: Path) -> None:
+    """Make sure that passages have not lost the versions that say which of them count.
+
+    Raises:
+        StoreDamagedError: they have.
+    """
+    if _holds_passages(path) and not has_dataset(path):
+        raise StoreDamagedError(
+            f"the store {path} is damaged: it holds passages, but {PASSAGES}/_versions, which says which of them "
+            f"count, is gone; {ANEW}"
+        )
 
 
 def lock_for_writing(path: Path) -> int:
@@ -147,11 +218,12 @@ def lock_for_reading(path: Path) -> int:
         handle = os.open(path / MANIFEST, os.O_RDONLY | os.O_CLOEXEC)
         fcntl.flock(handle, fcntl.LOCK_SH)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     return handle
 
 
-def _unreadable(path: Path, error: OSError) -> StoreError:
+def unreadable(path: Path, error: OSError) -> StoreError:
+    """The operating system would not give a file of the store."""
     return StoreError(f"the store {path} cannot be read ({error.strerror}); check its permissions")
 
 

@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 from lance.query import MatchQuery
 
+from narrows._plural import count
 from narrows.errors import StoreError, StoreMismatchError, UsageError
 from narrows.store import layout, rows
+from narrows.store.checksums import require_unchanged
 from narrows.store.codecs import Codec, get_codec
 from narrows.store.fingerprint import FORMAT_VERSION, Fingerprint
 from narrows.store.records import Hit, LoadedPassages, StoredPassage, StoreInfo
@@ -46,7 +48,13 @@ class Store:
         self._close = weakref.finalize(self, os.close, self._reading)
         self._dataset: lance.LanceDataset | None = None
         self._rows_of_fragment: dict[int, int] = {}
-        self.refresh()
+        try:
+            layout.require_versions(path)
+            require_unchanged(path)
+            self.refresh()
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def create(cls, path: str | os.PathLike, fingerprint: Fingerprint, *, vector_width: int = 0) -> "Store":
@@ -66,13 +74,11 @@ class Store:
         if fingerprint.width < 1 or vector_width < 0:
             raise UsageError(
                 "a store needs a width of at least 1 and a vector width of at least 0, but got "
-                f"{fingerprint.width} "
-                f"and {vector_width}; take them from the model"
+                f"{fingerprint.width} and {vector_width}; take them from the model"
             )
         if fingerprint.format_version != FORMAT_VERSION:
             raise UsageError(
-                f"this narrows writes stores of format version {FORMAT_VERSION}, but the fingerprint asks "
-                "for "
+                f"this narrows writes stores of format version {FORMAT_VERSION}, but the fingerprint asks for "
                 f"{fingerprint.format_version}; leave format_version at its default"
             )
         try:
@@ -203,15 +209,11 @@ class Store:
                 limit is not positive.
         """
         _check_limit(limit)
-        if not self.vector_width:
-            raise UsageError(
-                f"the store {self.path} has no vectors to compare with; search it by words, or index with vectors"
-            )
+        self.require_vectors()
         vector = np.asarray(vector, dtype=np.float32)
         if vector.shape != (self.vector_width,) or not np.isfinite(vector).all() or not vector.any():
             raise UsageError(
-                f"the vector to compare with has to be {self.vector_width} finite numbers that are not all "
-                "0, but "
+                f"the vector to compare with has to be {self.vector_width} finite numbers that are not all 0, but "
                 f"has the shape {vector.shape}; use the model that indexed the store"
             )
         unit = (vector / np.linalg.norm(vector)).astype(np.float16)
@@ -232,6 +234,18 @@ class Store:
             return []
         hits = zip(table["_rowid"].to_pylist(), table["_distance"].to_pylist(), strict=True)
         return sorted((Hit(row_id, 1.0 - far) for row_id, far in hits), key=lambda hit: (-hit.score, hit.row_id))
+
+    def require_vectors(self) -> None:
+        """Make sure that passages can be found by their vectors, before one is made of a question.
+
+        Raises:
+            UsageError: the store has none.
+        """
+        if not self.vector_width:
+            raise UsageError(
+                f"the store {self.path} has no vectors to compare with; search it by words (bm25), or make it anew "
+                "with `narrows index --dense`"
+            )
 
     def first(self, limit: int) -> list[int]:
         """Row ids of the first passages of the snapshot, for a query that says nothing about where to look."""
@@ -341,8 +355,7 @@ class Store:
                 found = rows.table_to_rows(self._dataset._take_rows(wanted, columns=columns))
         if len(found) != len(row_ids):
             raise UsageError(
-                f"{len(row_ids)} rows were asked for, but the snapshot of {self.path} has {len(found)} of "
-                "them; "
+                f"expected {count(len(row_ids), 'row')}, but the snapshot of {self.path} has {len(found)} of them; "
                 "use row ids from a search of the same open store"
             )
         rows.check_rows(found, self.codec.bytes_per_token(self.fingerprint.width), self.path)

@@ -111,6 +111,9 @@ class VerifyReport:
         damages: everything that is wrong, a sentence each.
         damaged_documents: ids of the documents to write anew, sorted.
         unreadable_fragments: ids of the Lance fragments with rows that tell not even their id.
+        changed_fragments: ids of the others whose file is not what was written; what is whole in them is to be copied.
+        damaged_index: whether the full-text index has to be made anew.
+        beyond_repair: whether no repair helps, since what says which passages there are is itself damaged.
     """
 
     path: str
@@ -119,6 +122,9 @@ class VerifyReport:
     damages: list[Damage] = field(default_factory=list)
     damaged_documents: list[str] = field(default_factory=list)
     unreadable_fragments: list[int] = field(default_factory=list)
+    changed_fragments: list[int] = field(default_factory=list)
+    damaged_index: bool = False
+    beyond_repair: bool = False
 
     @property
     def ok(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from narrows import _plural
 from narrows.errors import StoreDamagedError, UsageError
 from narrows.store.codecs import Buffer, Codec
 from narrows.store.records import StoredDocument, StoredPassage
@@ -104,7 +105,7 @@ def passages_to_batches(
         yield from _table(columns, vector_width).to_batches()
     if index != count:
         raise UsageError(
-            f"document {document.document_id!r} was to have {count} passages, but {index} came; "
+            f"document {document.document_id!r} was to have {_plural.count(count, 'passage')}, but {index} came; "
             "count them before they are written"
         )
 
@@ -155,7 +156,7 @@ def _check_document(document: StoredDocument) -> None:
     if not document.document_id or not document.passages:
         raise UsageError(
             f"a document to store needs an id and at least one passage, but {document.document_id!r} has "
-            f"{len(document.passages)} passages; leave it out, or remove it with writer.remove()"
+            f"{_plural.count(len(document.passages), 'passage')}; leave it out, or remove it with writer.remove()"
         )
     try:
         for text in (document.document_id, document.sha256, document.title):
@@ -191,10 +192,12 @@ def _check_passage(
             f"{_describe(token_ids)}; "
             "convert them with numpy.asarray(ids, dtype=numpy.int32)"
         )
-    if len(passage.states) != len(token_ids) * bytes_per_token:
+    size = len(token_ids) * bytes_per_token
+    if len(passage.states) != size:
         raise UsageError(
-            f"the states of passage {expected!r} have to take {len(token_ids) * bytes_per_token} bytes for "
-            f"{len(token_ids)} tokens, but take {len(passage.states)}; encode them with the store's codec"
+            f"the states of passage {expected!r} have to take {_plural.count(size, 'byte')} for "
+            f"{_plural.count(len(token_ids), 'token')}, but take {len(passage.states):,}; "
+            "encode them with the store's codec"
         )
     if not 0 <= passage.start <= passage.end:
         raise UsageError(
@@ -263,7 +266,12 @@ def row_damage(row: dict, bytes_per_token: int) -> str | None:
         return "its checksum differs from the one that was written"
     states: Buffer = row["states"]
     if len(states) != len(row["token_ids"]) * bytes_per_token:
-        return f"its states have {len(states)} bytes for {len(row['token_ids'])} tokens"
+        many = _plural.count(len(row["token_ids"]), "token")
+        return f"its states have {_plural.count(len(states), 'byte')} for {many}"
+    # Read by `verify`, and not for an answer.
+    counts = row.get("tokens"), row.get("text_bytes")
+    if "tokens" in row and counts != (len(row["token_ids"]), len(row[TEXT_COLUMN].encode())):
+        return "its counts of tokens and bytes differ from what it holds"
     if VECTOR_COLUMN in row and zlib.crc32(row[VECTOR_COLUMN].tobytes()) != row["vector_checksum"]:
         return "the checksum of its vector differs from the one that was written"
     return None

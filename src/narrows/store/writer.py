@@ -11,17 +11,16 @@ from lance.fragment import write_fragments
 
 from narrows.errors import UsageError
 from narrows.store import layout, rows
+from narrows.store.allocator import give_memory_back
+from narrows.store.checksums import note_checksums
 from narrows.store.reader import Store, sql_in
 from narrows.store.records import StoredDocument, StoredPassage, VerifyReport
+from narrows.store.tidying import index_new_rows, join_files
 
 INDEX_NAME = "text_idx"
-# Every put() makes a fragment, and a fragment costs a file to open.
-_MANY_FRAGMENTS = 32
-# A fragment of that many rows is not rewritten again (about 0.5 GB of int8 states at width 384).
-_ROWS_PER_FRAGMENT = 4096
-# What is joined is read so many rows at a time; Lance's own 8192 would hold a gigabyte of states.
-_ROWS_JOINED_AT_ONCE = 128
-_MANY_DELETED = 0.2
+# What Lance remembers of files; of a large store it would be hundreds of megabytes.
+_BYTES_REMEMBERED = 16_000_000
+_ROWS_COPIED_AT_ONCE = 128
 # A large document waits in memory until it fills a fragment of that size.
 _BYTES_PER_FRAGMENT = 32_000_000
 
@@ -155,6 +154,8 @@ class Writer:
     def repair(self, report: VerifyReport) -> list[str]:
         """Drop the documents that `verify` found damaged, so that the next indexing writes them anew.
 
+        What is whole in a damaged file is copied into a new one, and a damaged full-text index is made anew.
+
         Args:
             report: what `verify` has just said about this store.
 
@@ -171,11 +172,35 @@ class Writer:
                 drop = lance.LanceOperation.Delete([], report.unreadable_fragments, "unreadable")
                 lance.LanceDataset.commit(dataset, drop, read_version=dataset.version)
                 self._dataset = dataset = lance.dataset(dataset.uri)
+            if report.changed_fragments:
+                self._dataset = dataset = self._copy_whole_documents(dataset, report)
             if report.damaged_documents:
                 dataset.delete(sql_in("document_id", report.damaged_documents))
+            if report.damaged_index:
+                dataset.drop_index(INDEX_NAME)
+                self._dataset = dataset = self._open_or_create()
+            note_checksums(self._store.path, dataset)
         self._store.refresh()
         self._known_ids = None
         return report.damaged_documents
+
+    def _copy_whole_documents(self, dataset: lance.LanceDataset, report: VerifyReport) -> lance.LanceDataset:
+        """Put copies of what is whole in changed files in their place, in one commit.
+
+        Rows are taken one by one, as they were verified: a search over the whole file might fail.
+        """
+        written: list[lance.FragmentMetadata] = []
+        for fragment_id in report.changed_fragments:
+            fragment = dataset.get_fragment(fragment_id)
+            assert fragment is not None
+            ids = fragment.take(list(range(fragment.count_rows())), columns=["document_id"])["document_id"].to_pylist()
+            whole = [place for place, name in enumerate(ids) if name not in report.damaged_documents]
+            for start in range(0, len(whole), _ROWS_COPIED_AT_ONCE):
+                written += self._write(dataset, fragment.take(whole[start : start + _ROWS_COPIED_AT_ONCE]))
+        change = lance.LanceOperation.Update(
+            removed_fragment_ids=report.changed_fragments, updated_fragments=[], new_fragments=written
+        )
+        return lance.LanceDataset.commit(dataset, change, read_version=dataset.version)
 
     def finish(self) -> None:
         """Bring the full-text index up to date, join small fragments, and drop versions that nobody reads.
@@ -186,11 +211,10 @@ class Writer:
         dataset = self._require_entered()
         store = self._store
         with layout.lance_errors(store.path, "writing to"):
-            if self._is_scattered(dataset):
-                dataset.optimize.compact_files(
-                    target_rows_per_fragment=_ROWS_PER_FRAGMENT, batch_size=_ROWS_JOINED_AT_ONCE, num_threads=1
-                )
-            dataset.optimize.optimize_indices()
+            # In this order: a file that is joined before its rows are indexed needs no change of the index.
+            join_files(dataset)
+            index_new_rows(dataset, INDEX_NAME)
+            note_checksums(store.path, dataset)
             store.refresh()
             if layout.try_alone(store._reading):
                 try:
@@ -199,6 +223,7 @@ class Writer:
                     dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
                 finally:
                     layout.share_again(store._reading)
+        give_memory_back()
 
     def _require_entered(self) -> lance.LanceDataset:
         if self._writing is None or self._dataset is None:
@@ -217,10 +242,11 @@ class Writer:
 
     def _open_or_create(self) -> lance.LanceDataset:
         uri = str(self._store.path / layout.PASSAGES)
-        if layout.has_dataset(self._store.path):
-            dataset = lance.dataset(uri)
-        else:
-            dataset = lance.write_dataset(rows.schema(self._store.vector_width).empty_table(), uri)
+        if not layout.has_dataset(self._store.path):
+            lance.write_dataset(rows.schema(self._store.vector_width).empty_table(), uri)
+        dataset = lance.dataset(
+            uri, metadata_cache_size_bytes=_BYTES_REMEMBERED, index_cache_size_bytes=_BYTES_REMEMBERED
+        )
         if not any(index.name == INDEX_NAME for index in dataset.describe_indices()):
             # Made empty so that rows are cut into words alike before and after finish() has indexed them.
             dataset.create_scalar_index(
@@ -236,13 +262,6 @@ class Writer:
                 with_position=False,
             )
         return dataset
-
-    def _is_scattered(self, dataset: lance.LanceDataset) -> bool:
-        fragments = dataset.get_fragments()
-        small = sum(fragment.physical_rows < _ROWS_PER_FRAGMENT for fragment in fragments)
-        written = sum(fragment.physical_rows for fragment in fragments)
-        deleted = sum(fragment.num_deletions for fragment in fragments)
-        return small > _MANY_FRAGMENTS or deleted > _MANY_DELETED * written
 
     def _release(self) -> None:
         if self._writing is not None:

@@ -5,17 +5,18 @@ Models that were trained from one start lie in one valley as a rule, and the mea
 """
 
 import argparse
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
 from transformers import AutoTokenizer
 
+from narrows._plural import count
 from narrows.deformer import DeformerForQuestionAnswering
 from narrows.errors import NarrowsError, UsageError
 from narrows.evaluation.run import load_span_model
 from narrows.hf.tokenizers import tokenizer_digest
+from narrows.training.writing import require_place, written_whole
 
 __all__ = ["average_models"]
 
@@ -66,22 +67,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         if arguments.out.exists():
             raise UsageError(f"expected a new folder to write to, got {arguments.out}, which is there; choose another")
+        require_place(arguments.out)
         model = average_models(arguments.models)
+        tokenizer, card = AutoTokenizer.from_pretrained(arguments.models[0]), _card(arguments.models)
+        with written_whole(arguments.out) as folder:
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            if card:
+                (folder / "README.md").write_text(card, encoding="utf-8")
     except NarrowsError as error:
         parser.exit(error.exit_code, f"narrows: error: {error}\n")
-    partial = arguments.out.with_name(arguments.out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    model.save_pretrained(partial)
-    AutoTokenizer.from_pretrained(arguments.models[0]).save_pretrained(partial)
-    readme = Path(arguments.models[0]) / "README.md"
-    if readme.is_file():
-        made_of = ", ".join(f"`{Path(name).parent.name}`" for name in arguments.models)
-        note = (
-            f"The mean of the weights of {made_of} (`python -m narrows.training.average`); the card is the first one's."
-        )
-        (partial / "README.md").write_text(f"{readme.read_text(encoding='utf-8')}\n{note}\n", encoding="utf-8")
-    partial.rename(arguments.out)
-    parser.exit(0, f"{arguments.out}: the mean of {len(arguments.models)} models\n")
+    parser.exit(0, f"{arguments.out}: the mean of {count(len(arguments.models), 'model')}\n")
+
+
+def _card(models: Sequence[str]) -> str:
+    """The first model's card, if it has one, with what it was averaged with."""
+    readme = Path(models[0]) / "README.md"
+    if not readme.is_file():
+        return ""
+    made_of = ", ".join(f"`{Path(name).parent.name}`" for name in models)
+    note = f"The mean of the weights of {made_of} (`python -m narrows.training.average`); the card is the first one's."
+    return f"{readme.read_text(encoding='utf-8')}\n{note}\n"
 
 
 if __name__ == "__main__":

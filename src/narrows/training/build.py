@@ -10,6 +10,7 @@ from accelerate import PartialState
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer, TrainingArguments
 
+from narrows._plural import count
 from narrows.data import SpanEncoder
 from narrows.deformer import DeformerForQuestionAnswering
 from narrows.deformer.bert import BertLayer
@@ -135,7 +136,7 @@ def _teacher(recipe: Recipe, runs: Path | None, *, layers: int) -> DeformerForQu
     teacher, _ = build_model(checkpoint, split_layer=getattr(config, "split_layer", 0))
     if teacher.config.num_hidden_layers != layers:
         raise UsageError(
-            f"expected a teacher of {layers} layers, got {teacher.config.num_hidden_layers}; "
+            f"expected a teacher of {count(layers, 'layer')}, got {teacher.config.num_hidden_layers}; "
             "distil from a model of the student's depth"
         )
     return teacher

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from narrows._plural import count
 from narrows.training.recipe import DataPart, Recipe
 
 __all__ = ["write_card"]
@@ -30,7 +31,7 @@ Load it with `DeformerForQuestionAnswering.from_pretrained`.
 {command}
 ```
 
-{rows} rows, {steps} steps.
+{rows}, {steps}.
 
 ## Data
 
@@ -71,8 +72,8 @@ def write_card(folder: Path, recipe: Recipe, *, command: str, summary: Mapping[s
         description=recipe.description or f"Trained with the recipe `{recipe.name}`.",
         split_layer=recipe.model.split_layer,
         command=command,
-        rows=summary["rows"],
-        steps=summary["steps"],
+        rows=count(summary["rows"], "row"),
+        steps=count(summary["steps"], "step"),
         data=_data(recipe.data.train, "train") + ("\n" + _data(recipe.data.tune, "tune") if recipe.data.tune else ""),
         licence=recipe.licence or "not stated in the recipe",
         scores=_scores(summary["tune"]),

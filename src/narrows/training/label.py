@@ -7,23 +7,29 @@ Its answers, joined into passages again by a recipe (`join`), teach the next rea
 import argparse
 import gzip
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tqdm.auto import tqdm
+
+from narrows._plural import count
 from narrows.data import QAExample, read_reqa_pairs
 from narrows.errors import NarrowsError, UsageError
 from narrows.evaluation.run import load_span_model, predict_examples
 from narrows.evaluation.spans import SpanPrediction
+from narrows.training.writing import require_place, written_whole
 
 __all__ = ["label_examples", "surest", "write_squad"]
+
+# Between two steps of the progress bar.
+_EXAMPLES_A_CHUNK = 256
 
 
 def label_examples(
     checkpoint: str | Path, examples: Sequence[QAExample], *, batch_tokens: int = 8192
 ) -> list[SpanPrediction]:
-    """A model's best span for every question in its context.
+    """A model's best span for every question in its context, with a progress bar on stderr.
 
     Args:
         checkpoint: of a span model.
@@ -34,7 +40,12 @@ def label_examples(
         ConversionError: a checkpoint without a trained span head.
     """
     model, tokenizer = load_span_model(checkpoint)
-    spans, _ = predict_examples(model, tokenizer, examples, batch_tokens=batch_tokens)
+    spans: list[SpanPrediction] = []
+    with tqdm(total=len(examples), desc="Labelling", unit=" questions") as bar:
+        for first in range(0, len(examples), _EXAMPLES_A_CHUNK):
+            chunk = examples[first : first + _EXAMPLES_A_CHUNK]
+            spans += predict_examples(model, tokenizer, chunk, batch_tokens=batch_tokens)[0]
+            bar.update(len(chunk))
     return spans
 
 
@@ -58,6 +69,9 @@ def write_squad(examples: Sequence[QAExample], spans: Sequence[SpanPrediction], 
 
     Returns:
         Questions written.
+
+    Raises:
+        OutputError: the disk is full or cannot be written; a file that was there is left as it was.
     """
     articles: dict[str, dict[str, list[dict[str, Any]]]] = {}
     written = 0
@@ -72,10 +86,8 @@ def write_squad(examples: Sequence[QAExample], spans: Sequence[SpanPrediction], 
         {"title": title, "paragraphs": [{"context": context, "qas": qas} for context, qas in paragraphs.items()]}
         for title, paragraphs in articles.items()
     ]
-    partial = path.with_name(path.name + ".partial")
-    with gzip.open(partial, "wt", encoding="utf-8") as file:
+    with written_whole(path) as partial, gzip.open(partial, "wt", encoding="utf-8") as file:
         json.dump({"version": "labelled", "data": data}, file, ensure_ascii=False)
-    os.replace(partial, path)
     return written
 
 
@@ -96,20 +108,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         written = write_squad(*surest(examples, spans, share=arguments.share), arguments.out)
     except NarrowsError as error:
         parser.exit(error.exit_code, f"narrows: error: {error}\n")
-    parser.exit(0, f"{arguments.out}: {written:,} of {len(examples):,} questions\n")
+    parser.exit(0, f"{arguments.out}: {written:,} of {count(len(examples), 'question')}\n")
 
 
 def _check_out(path: Path) -> None:
     if not path.name.endswith(".json.gz"):
         raise UsageError(f"expected a file to write that ends in .json.gz, got {path}; rename it")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"expected a folder to write to, got {path.parent} ({error.strerror}); choose another"
-        ) from error
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UsageError(f"expected a file to write, got {path}, which cannot be made; choose another one")
+    if path.is_dir():
+        raise UsageError(f"expected a file to write, got the folder {path}; choose another name")
+    require_place(path)
 
 
 def _in_order(examples: list[QAExample]) -> list[QAExample]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from narrows._plural import count
 from narrows.deformer import DeformerConfig, DeformerForQuestionAnswering
 from narrows.deformer.convert import convert_checkpoint
 from narrows.deformer.delta import BITS, compress_delta
@@ -79,7 +80,7 @@ def main() -> None:
     except NarrowsError as error:
         parser.exit(error.exit_code, f"narrows: error: {error}\n")
     size = (folder / "delta.safetensors").stat().st_size
-    parser.exit(0, f"{folder}: {size:,} bytes\n")
+    parser.exit(0, f"{folder}: {count(size, 'byte')}\n")
 
 
 if __name__ == "__main__":

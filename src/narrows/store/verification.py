@@ -1,0 +1,235 @@
+"""`verify`: everything in a store compared with what was written."""
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import lance
+from lance.query import MatchQuery
+
+from narrows._plural import count
+from narrows.errors import StoreDamagedError
+from narrows.store import layout, rows
+from narrows.store.checksums import changed_files, is_of_data, is_of_index
+from narrows.store.codecs import get_codec
+from narrows.store.records import Damage, VerifyReport
+
+_ROWS_AT_ONCE = 256
+
+
+def verify(path: str | os.PathLike) -> VerifyReport:
+    """Read every row of the newest version, and the files beside the rows, and compare them with what was written.
+
+    A folder in which a store was about to be created verifies as an empty store. A file that cannot be read
+    is reported, and the rows of the others are still verified.
+
+    Raises:
+        StoreError: there is no store at `path`, or it may not be read.
+        StoreMismatchError: the store has a newer format.
+        StoreDamagedError: the manifest is not what was written.
+    """
+    path = Path(path)
+    if layout.is_unborn(path):
+        return VerifyReport(path=str(path))
+    manifest = layout.read_manifest(path)
+    reading = layout.lock_for_reading(path)
+    try:
+        return _Verification(path, manifest).run()
+    except StoreDamagedError as error:
+        # The report says what to do for all damages together.
+        reason = str(error).rpartition("; ")[0]
+        return VerifyReport(path=str(path), damages=[Damage(None, None, reason)], beyond_repair=True)
+    finally:
+        os.close(reading)
+
+
+class _Verification:
+    """What has been seen of a store while its fragments are read one after another."""
+
+    def __init__(self, path: Path, manifest: layout.Manifest) -> None:
+        self._path, self._manifest = path, manifest
+        fingerprint = manifest.fingerprint
+        self._bytes_per_token = get_codec(fingerprint.codec).bytes_per_token(fingerprint.width)
+        self._passages = 0
+        self._damages: list[Damage] = []
+        self._unreadable: list[int] = []
+        self._to_copy: list[int] = []
+        self._changed_data: set[str] = set()
+        self._to_rewrite: set[str] = set()
+        self._damaged_index = self._beyond_repair = False
+        self._last_text = ""
+        self._indices: dict[str, list[int]] = defaultdict(list)
+        self._sources: dict[str, set[tuple[str, int]]] = defaultdict(set)
+
+    def run(self) -> VerifyReport:
+        """Look at everything.
+
+        Raises:
+            StoreDamagedError: so much is damaged that no row can be looked at.
+        """
+        layout.require_versions(self._path)
+        # First: what says which rows there are may end the process inside Lance when it is damaged.
+        self._compare_files()
+        if not self._beyond_repair and layout.has_dataset(self._path):
+            dataset = self.open()
+            for fragment in dataset.get_fragments():
+                self._check_fragment(fragment)
+            self._check_documents()
+            self._check_index(dataset)
+        return self._report()
+
+    def open(self) -> lance.LanceDataset:
+        with layout.lance_errors(self._path, "reading"):
+            dataset = lance.dataset(str(self._path / layout.PASSAGES))
+        columns = [(field.name, field.type) for field in rows.schema(self._manifest.vector_width)]
+        if [(field.name, field.type) for field in dataset.schema] != columns:
+            raise StoreDamagedError(
+                f"the columns of the store {self._path} are not those that were written; {layout.ANEW}"
+            )
+        return dataset
+
+    def _compare_files(self) -> None:
+        """Compare all files with their checksums; of the data it is only noted, the rows tell more."""
+        try:
+            changed = changed_files(self._path)
+        except StoreDamagedError:
+            changed = [layout.CHECKSUMS]
+        for name in changed:
+            if is_of_data(name):
+                self._changed_data.add(name)
+                continue
+            self._damages.append(Damage(None, None, f"the file {name} is not what was written"))
+            self._damaged_index |= is_of_index(name)
+            self._beyond_repair |= name != layout.CHECKSUMS and not is_of_index(name)
+
+    def _check_index(self, dataset: lance.LanceDataset) -> None:
+        """Search for a word that is there: a store that was never finished has no checksum of its index."""
+        word = max(self._last_text.split(), key=len, default="")
+        # Rows that are not in the index yet are searched too: a damaged one is no fault of the index.
+        if not word or self._damages:
+            return
+        try:
+            with layout.lance_errors(self._path, "searching"):
+                dataset.to_table(
+                    columns=["_score"],
+                    full_text_query=MatchQuery(word, rows.TEXT_COLUMN),
+                    limit=1,
+                    disable_scoring_autoprojection=True,
+                )
+        except StoreDamagedError as error:
+            self._damages.append(Damage(None, None, str(error).rpartition("; ")[0]))
+            self._damaged_index = True
+
+    def _check_fragment(self, fragment: lance.LanceFragment) -> None:
+        documents: set[str] = set()
+        before = len(self._damages)
+        name = f"{layout.PASSAGES}/data/{fragment.data_files()[0].path}"
+        changed = name in self._changed_data
+        ends_lance = changed and not _survives_reading(self._path, fragment.fragment_id)
+        unread = None if ends_lance else self.read_fragment(fragment, documents)
+        if unread != 0:
+            many = "passages" if unread is None else count(unread, "passage")
+            self._damages.append(Damage(None, None, f"{many} in the file {name} cannot be read"))
+            self._unreadable.append(fragment.fragment_id)
+            self._to_rewrite |= documents
+        elif changed:
+            self._to_copy.append(fragment.fragment_id)
+            if len(self._damages) == before:
+                reason = f"the file {name} is not what was written, though each of its passages is"
+                self._damages.append(Damage(None, None, reason))
+
+    def read_fragment(self, fragment: lance.LanceFragment, documents: set[str]) -> int | None:
+        """Read one file: many rows at once where that works, row by row where it does not.
+
+        Returns:
+            How many rows tell not even their id; None: all, of an unknown number.
+        """
+        try:
+            with layout.lance_errors(self._path, "reading"):
+                number = fragment.count_rows()
+        except StoreDamagedError:
+            return None
+        nameless = 0
+        for start in range(0, number, _ROWS_AT_ONCE):
+            offsets = list(range(start, min(start + _ROWS_AT_ONCE, number)))
+            nameless += self._read_rows(fragment, offsets, documents)
+        return nameless
+
+    def _read_rows(self, fragment: lance.LanceFragment, offsets: list[int], documents: set[str]) -> int:
+        """Verify rows and collect their documents; returns how many rows tell not even their id."""
+        try:
+            with layout.lance_errors(self._path, "reading"):
+                found = rows.table_to_rows(fragment.take(offsets))
+        except StoreDamagedError:
+            if len(offsets) == 1:
+                return self._read_identity(fragment, offsets[0], documents)
+            middle = len(offsets) // 2
+            return sum(self._read_rows(fragment, half, documents) for half in (offsets[:middle], offsets[middle:]))
+        self._last_text = found[-1][rows.TEXT_COLUMN]
+        for row in found:
+            self._see(row, documents)
+            damage = rows.row_damage(row, self._bytes_per_token)
+            if damage is not None:
+                self._blame(row, damage)
+        return 0
+
+    def _read_identity(self, fragment: lance.LanceFragment, offset: int, documents: set[str]) -> int:
+        columns = ["passage_id", "document_id", "document_sha256", "passage_index", "passage_count"]
+        try:
+            with layout.lance_errors(self._path, "reading"):
+                row = fragment.take([offset], columns=columns).to_pylist()[0]
+        except StoreDamagedError:
+            return 1
+        self._see(row, documents)
+        self._blame(row, "its columns cannot be read")
+        return 0
+
+    def _see(self, row: dict, documents: set[str]) -> None:
+        self._passages += 1
+        documents.add(row["document_id"])
+        self._indices[row["document_id"]].append(row["passage_index"])
+        self._sources[row["document_id"]].add((row["document_sha256"], row["passage_count"]))
+
+    def _blame(self, row: dict, damage: str) -> None:
+        reason = f"passage {row['passage_id']!r} is damaged: {damage}"
+        self._damages.append(Damage(row["passage_id"], row["document_id"], reason))
+
+    def _check_documents(self) -> None:
+        """Compare the passages seen of each document with the number that each of them names."""
+        for document_id, indices in self._indices.items():
+            sources = self._sources[document_id]
+            whole = max(number for _, number in sources)
+            if len(sources) > 1 or sorted(indices) != list(range(whole)):
+                there = len(set(indices))
+                reason = f"document {document_id!r} is not whole: {there} of its {count(whole, 'passage')} are there"
+                self._damages.append(Damage(None, document_id, reason))
+
+    def _report(self) -> VerifyReport:
+        blamed = {damage.document_id for damage in self._damages if damage.document_id is not None}
+        return VerifyReport(
+            path=str(self._path),
+            documents=len(self._indices),
+            passages=self._passages,
+            damages=self._damages,
+            damaged_documents=sorted(blamed | self._to_rewrite),
+            unreadable_fragments=self._unreadable,
+            changed_fragments=self._to_copy,
+            damaged_index=self._damaged_index,
+            beyond_repair=self._beyond_repair,
+        )
+
+
+def read_alone(path: str, fragment_id: int) -> None:
+    """Read one file and say nothing: what another process tries before a changed file is read."""
+    verification = _Verification(Path(path), layout.read_manifest(Path(path)))
+    verification.read_fragment(verification.open().get_fragment(fragment_id), set())
+
+
+def _survives_reading(path: Path, fragment_id: int) -> bool:
+    """Whether the process goes on: of some lengths, read from a changed file, Lance asks for all memory and aborts."""
+    code = "import sys; from narrows.store.verification import read_alone; read_alone(sys.argv[1], int(sys.argv[2]))"
+    command = [sys.executable, "-c", code, str(path), str(fragment_id)]
+    # Killed by a signal; whatever else may go wrong there is found here again.
+    return subprocess.run(command, capture_output=True, check=False).returncode >= 0

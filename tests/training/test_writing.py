@@ -1,0 +1,67 @@
+"""Files and folders that are there whole or not at all."""
+
+import os
+
+import pytest
+
+from narrows.errors import OutputError, UsageError
+from narrows.training.writing import require_place, written_whole
+
+
+def test_a_file_gets_its_name_when_it_is_whole(tmp_path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("former")
+    with written_whole(path) as partial:
+        partial.write_text("new")
+        assert path.read_text() == "former"
+    assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_run_left_is_written_anew(tmp_path) -> None:
+    (tmp_path / "a.partial").mkdir()
+    (tmp_path / "a.partial" / "old").write_text("x")
+    with written_whole(tmp_path / "a") as partial:
+        partial.mkdir()
+        (partial / "new").write_text("y")
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["a", "a/new"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (Exception("I/O error:\nNo space left on device (os error 28)"), "I/O error: No space left on device"),
+    ],
+    ids=["of Python", "of Rust"],
+)
+def test_the_disk_fails(tmp_path, error, reason) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("former")
+    sentence = f"expected room and permission to write .*a.txt, got {reason}.*; make room or choose another place"
+    with pytest.raises(OutputError, match=sentence), written_whole(path) as partial:
+        partial.write_text("half")
+        raise error
+    assert path.read_text() == "former" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [ValueError("ours"), KeyboardInterrupt()])
+def test_a_mistake_of_ours_is_not_taken_for_the_disk(tmp_path, error) -> None:
+    with pytest.raises(type(error)), written_whole(tmp_path / "a") as partial:
+        partial.write_text("half")
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_places(tmp_path) -> None:
+    require_place(tmp_path / "new" / "folder" / "a")
+    assert (tmp_path / "new" / "folder").is_dir()
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(UsageError, match=r"expected a folder to write to, got .*taken \(File exists\); choose another"):
+        require_place(tmp_path / "taken" / "a")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_place_without_permission(tmp_path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    with pytest.raises(UsageError, match="expected a folder to write to, got .*locked without permission; choose"):
+        require_place(tmp_path / "locked" / "a")
