@@ -1,0 +1,70 @@
+"""Multi-level local attention as it is defined, with every score in memory: the truth that the other forms equal."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from narrows.mulla.levels import Pyramid
+
+__all__ = ["ReferencePlan"]
+
+
+class ReferencePlan(NamedTuple):
+    """All that the layers of a model share. Its attention holds `heads × length × slots` weights."""
+
+    bias: Float[Tensor, "levels heads offsets"]
+    lengths: Int[Tensor, " batch"]
+    pyramid: Pyramid
+    backend: str = "reference"
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float) -> Tensor:
+        """Softmax over the visible slots of all levels together, in at least fp32."""
+        length, wide = query.shape[2], torch.promote_types(query.dtype, torch.float32)
+        seen, scores, values = [], [], []
+        for level in range(len(self.pyramid.lengths(length))):
+            span = self.pyramid.span(level)
+            covered = _covered_tokens(self.lengths, length, span)
+            offsets = _offsets(length, covered.shape[1], span, query.device)
+            near = offsets.abs() <= self.pyramid.radius
+            exists = (covered > 0) & _rows_with_level(self.lengths, self.pyramid, level)[:, None]
+            seen.append(near & exists[:, None, None, :])
+            table = self.bias[level if self.bias.shape[0] > 1 else 0].to(wide)
+            bias = table[:, offsets.clamp(-self.pyramid.radius, self.pyramid.radius) + self.pyramid.radius]
+            scores.append(query.to(wide) @ _means(key.to(wide), self.lengths, covered, span).mT + bias)
+            values.append(_means(value.to(wide), self.lengths, covered, span))
+        real = torch.arange(length, device=query.device) < self.lengths[:, None]
+        mask = torch.cat(seen, -1) & real[:, None, :, None]
+        # Finite in place of -inf, since a row of -inf has no softmax; the weights are then set to zero.
+        weights = torch.cat(scores, -1).masked_fill(~mask, torch.finfo(wide).min).softmax(-1).masked_fill(~mask, 0.0)
+        return (functional.dropout(weights, dropout) @ torch.cat(values, 2)).to(query.dtype)
+
+
+def _covered_tokens(lengths: Int[Tensor, " batch"], length: int, span: int) -> Int[Tensor, "batch slots"]:
+    """How many real tokens each slot of a level covers, none beyond the text's end."""
+    starts = torch.arange(0, length, span, device=lengths.device)
+    return (lengths[:, None] - starts).clamp(0, span)
+
+
+def _offsets(length: int, slots: int, span: int, device: torch.device) -> Int[Tensor, "length slots"]:
+    """Slot − proxy."""
+    proxies = torch.arange(length, device=device) // span
+    return torch.arange(slots, device=device) - proxies[:, None]
+
+
+def _rows_with_level(lengths: Int[Tensor, " batch"], pyramid: Pyramid, level: int) -> Bool[Tensor, " batch"]:
+    """Dynamic: a level exists when the one below it is longer than the radius."""
+    if level == 0 or pyramid.num_levels is not None:
+        return torch.ones_like(lengths, dtype=torch.bool)
+    return -(-lengths // pyramid.span(level - 1)) > pyramid.radius
+
+
+def _means(states: Tensor, lengths: Tensor, covered: Tensor, span: int) -> Float[Tensor, "batch heads slots dim"]:
+    """Each slot's mean over its real tokens."""
+    length, slots = states.shape[2], covered.shape[1]
+    real = torch.arange(length, device=states.device) < lengths[:, None]
+    states = states.masked_fill(~real[:, None, :, None], 0.0)
+    states = functional.pad(states, (0, 0, 0, slots * span - length))
+    return states.unflatten(2, (slots, span)).sum(3) / covered.clamp_min(1)[:, None, :, None]
