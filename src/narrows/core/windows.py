@@ -4,9 +4,10 @@ A tile is a run of consecutive queries that are computed together. A query sees 
 own sequence or in a coarser one whose slots cover `span` tokens each: query i stands there at its proxy i // span.
 Only integer arithmetic, so that any length, radius and tile size is right at both ends of a text.
 
-If every tile starts at a multiple of its size, and that size is a multiple or a divisor of the span (`is_aligned`), then
-all tiles look alike: key number c of a full, unclipped window has the same offset to query number i in every tile. So one
-table of offsets (`tile_offsets`) serves all tiles, and a tile at an end of the text takes a part of its columns (`window`).
+If every tile starts at a multiple of its size, and that size is a multiple or a divisor of the span (`is_aligned`),
+then all tiles look alike: key number c of a full window has the same offset to query number i in every tile. So one
+table of offsets (`tile_offsets`) serves all tiles, and a tile near an end of the text takes a part of its columns
+(`window`).
 """
 
 from collections.abc import Iterable, Iterator

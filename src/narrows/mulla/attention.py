@@ -5,7 +5,6 @@ Source: Zhou, LongT5-Mulla (IEEE Access 2023). The README of this room says whic
 
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -94,7 +93,8 @@ def plan_attention(
         UsageError: there is no such backend, or a shape, a length or the tile size does not fit.
 
     Example:
-        >>> plan = plan_attention(torch.zeros(1, 2, 7), torch.tensor([9, 5]), Pyramid(radius=3, pooling_rate=2), length=9)
+        >>> pyramid = Pyramid(radius=3, pooling_rate=2)
+        >>> plan = plan_attention(torch.zeros(1, 2, 7), torch.tensor([9, 5]), pyramid, length=9)
         >>> plan.backend, plan.shape
         ('tiled', (2, 2, 9))
     """
@@ -122,8 +122,8 @@ def mulla_attention(
 ) -> Float[Tensor, "batch heads length dim"]:
     """Each query's mean of the values that it sees at all levels, weighted by one softmax(q·k + bias) over them.
 
-    Scores are not divided by sqrt(dim), as in T5. A slot of a pooled level holds the mean of the keys, and of the values,
-    of the real tokens that it covers.
+    Scores are not divided by sqrt(dim), as in T5. A slot of a pooled level holds the mean of the keys, and of the
+    values, of the real tokens that it covers.
 
     Args:
         query: `[batch, heads, length, dim]`, real tokens at the front of each row (else: `narrows.core.compact`).

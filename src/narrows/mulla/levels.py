@@ -82,7 +82,7 @@ class Pyramid:
 
 def pool(
     states: Float[Tensor, "batch heads length dim"], *, pooling_rate: int, num_levels: int
-) -> list[Float[Tensor, "batch heads slots dim"]]:
+) -> list[Float[Tensor, "batch heads _ dim"]]:
     """The states of every level, those given first; a slot is the mean of the tokens it covers, all of them real.
 
     Sums, not means, are handed from level to level, so that every token weighs the same in the last slot too. They are
@@ -107,7 +107,7 @@ def pool(
     return levels
 
 
-def unpool_(gradients: Sequence[Float[Tensor, "batch heads slots dim"]], *, pooling_rate: int) -> Tensor:
+def unpool_(gradients: Sequence[Float[Tensor, "batch heads _ dim"]], *, pooling_rate: int) -> Tensor:
     """The gradient of the states from the gradients of the levels that `pool` made of them, added into the first.
 
     Example:

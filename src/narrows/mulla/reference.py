@@ -22,24 +22,26 @@ class ReferencePlan(NamedTuple):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float) -> Tensor:
         """Softmax over the visible slots of all levels together, in at least fp32."""
-        length, wide = query.shape[2], torch.promote_types(query.dtype, torch.float32)
+        length, dtype = query.shape[2], query.dtype
+        wide = torch.promote_types(dtype, torch.float32)
+        real = (torch.arange(length, device=query.device) < self.lengths[:, None])[:, None, :, None]
+        # What stands at padding may be NaN, which a weight of zero would not take away.
+        query, key, value = (states.to(wide).masked_fill(~real, 0.0) for states in (query, key, value))
         seen, scores, values = [], [], []
         for level in range(len(self.pyramid.lengths(length))):
-            span = self.pyramid.span(level)
+            span, radius = self.pyramid.span(level), self.pyramid.radius
             covered = _covered_tokens(self.lengths, length, span)
-            offsets = _offsets(length, covered.shape[1], span, query.device)
-            near = offsets.abs() <= self.pyramid.radius
             exists = (covered > 0) & _rows_with_level(self.lengths, self.pyramid, level)[:, None]
-            seen.append(near & exists[:, None, None, :])
+            offsets = _offsets(length, covered.shape[1], span, query.device)
+            seen.append((offsets.abs() <= radius) & exists[:, None, None, :])
             table = self.bias[level if self.bias.shape[0] > 1 else 0].to(wide)
-            bias = table[:, offsets.clamp(-self.pyramid.radius, self.pyramid.radius) + self.pyramid.radius]
-            scores.append(query.to(wide) @ _means(key.to(wide), self.lengths, covered, span).mT + bias)
-            values.append(_means(value.to(wide), self.lengths, covered, span))
-        real = torch.arange(length, device=query.device) < self.lengths[:, None]
-        mask = torch.cat(seen, -1) & real[:, None, :, None]
+            bias = table[:, offsets.clamp(-radius, radius) + radius]
+            scores.append(query @ _means(key, covered, span).mT + bias)
+            values.append(_means(value, covered, span))
+        mask = torch.cat(seen, -1) & real
         # Finite in place of -inf, since a row of -inf has no softmax; the weights are then set to zero.
         weights = torch.cat(scores, -1).masked_fill(~mask, torch.finfo(wide).min).softmax(-1).masked_fill(~mask, 0.0)
-        return (functional.dropout(weights, dropout) @ torch.cat(values, 2)).to(query.dtype)
+        return (functional.dropout(weights, dropout) @ torch.cat(values, 2)).to(dtype)
 
 
 def _covered_tokens(lengths: Int[Tensor, " batch"], length: int, span: int) -> Int[Tensor, "batch slots"]:
@@ -61,10 +63,10 @@ def _rows_with_level(lengths: Int[Tensor, " batch"], pyramid: Pyramid, level: in
     return -(-lengths // pyramid.span(level - 1)) > pyramid.radius
 
 
-def _means(states: Tensor, lengths: Tensor, covered: Tensor, span: int) -> Float[Tensor, "batch heads slots dim"]:
-    """Each slot's mean over its real tokens."""
+def _means(
+    states: Float[Tensor, "batch heads length dim"], covered: Int[Tensor, "batch slots"], span: int
+) -> Float[Tensor, "batch heads slots dim"]:
+    """Each slot's mean over its real tokens; the states are zero at padding."""
     length, slots = states.shape[2], covered.shape[1]
-    real = torch.arange(length, device=states.device) < lengths[:, None]
-    states = states.masked_fill(~real[:, None, :, None], 0.0)
     states = functional.pad(states, (0, 0, 0, slots * span - length))
     return states.unflatten(2, (slots, span)).sum(3) / covered.clamp_min(1)[:, None, :, None]

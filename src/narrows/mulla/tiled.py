@@ -1,4 +1,4 @@
-"""Multi-level local attention a tile of queries at a time, forward and backward: memory follows the tile, not the square.
+"""Multi-level local attention a tile of queries at a time, forward and backward: memory follows the tile.
 
 Each row of a batch is cut to its real tokens, so that padding costs nothing and changes nothing; rows of one length
 that follow each other are computed together. A tile's keys are the windows of all levels side by side. Scores are
@@ -25,7 +25,7 @@ _SCORES_AT_ONCE = 2**22
 
 
 class TiledPlan(NamedTuple):
-    """All that the layers of a model share: above all the position scores of a tile, which are the same for all tiles."""
+    """All that the layers of a model share: above all the position scores of a tile, the same for all tiles."""
 
     bias: Float[Tensor, "heads tile columns"]
     """For each level, side by side: the score of each key of the full window, −inf where a query does not see it."""
@@ -144,7 +144,7 @@ class _TiledAttention(torch.autograd.Function):
             total = (attended[:, :, tile.queries] * tile_gradient.to(wide)).sum(-1, keepdim=True)
             scores_gradient = weights_gradient.sub_(total).mul_(weights)
             if bias_gradient is not None:
-                tile.add_to_bias_(bias_gradient, scores_gradient.sum(0))
+                tile.add_to_bias_(bias_gradient, scores_gradient)
             scores_gradient = scores_gradient.to(query.dtype)
             query_gradient[:, :, tile.queries] = scores_gradient @ tile_keys
             tile.add_to_(key_gradients, scores_gradient.mT @ tile_query)
@@ -174,9 +174,11 @@ class _Tile(NamedTuple):
 
     def add_to_bias_(self, bias: Tensor, gradient: Tensor) -> None:
         """The adjoint of reading `mask` from the plan's bias."""
-        pieces = gradient.split([part.width for part in self.windows], dim=2)
+        pieces = gradient.split([part.width for part in self.windows], dim=3)
         for first, part, piece in zip(self.firsts, self.windows, pieces, strict=True):
-            bias[:, : piece.shape[1], first + part.columns.start : first + part.columns.stop] += piece
+            target = bias[:, : piece.shape[2], first + part.columns.start : first + part.columns.stop]
+            for row in piece:
+                target += row
 
     def weights(self, query: Tensor, keys: Tensor) -> Tensor:
         """Attention weights, in at least fp32."""
