@@ -255,7 +255,7 @@ def test_no_tensor_is_larger_than_a_tile_of_scores_or_the_states(dropout):
 def test_auto_says_what_it_chooses():
     assert chosen_backend("auto") == "tiled"
     bias, pyramid = torch.zeros(1, HEADS, 7), Pyramid(3, 2)
-    for backend in ("auto", *BACKENDS):
+    for backend in ("auto", "flex", *BACKENDS):
         plan = plan_attention(bias, torch.tensor([5]), pyramid, length=9, backend=backend)
         assert plan.backend == chosen_backend(backend)
 
@@ -263,7 +263,10 @@ def test_auto_says_what_it_chooses():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"backend": "flash"}, "`backend` must be auto or one of reference, tiled, got 'flash'; choose one of them"),
+        (
+            {"backend": "flash"},
+            "`backend` must be auto or one of reference, tiled, flex, got 'flash'; choose one of them",
+        ),
         (
             {"lengths": [9, 10]},
             "`lengths` must lie from 0 to the 9 tokens of a row, got 10 for row 1; count the real tokens of each row",

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from narrows.core.windows import aligned_tile_size, is_aligned
 from narrows.errors import UsageError
+from narrows.mulla.flex import FlexPlan
 from narrows.mulla.levels import Pyramid
 from narrows.mulla.reference import ReferencePlan
 from narrows.mulla.tiled import TiledPlan
 
 __all__ = ["MullaPlan", "chosen_backend", "mulla_attention", "plan_attention"]
 
-_BACKENDS = ("reference", "tiled")
+_BACKENDS = ("reference", "tiled", "flex")
 
 # Queries of a tile, where the pooling rate allows it. Larger tiles make fewer calls, but their windows hold more keys
 # that a single query does not see, and their scores leave the cache.
@@ -28,7 +29,7 @@ class MullaPlan(NamedTuple):
 
     shape: tuple[int, int, int]
     """Batch, heads and length that the plan is for."""
-    form: ReferencePlan | TiledPlan
+    form: ReferencePlan | TiledPlan | FlexPlan
 
     @property
     def backend(self) -> str:
@@ -84,8 +85,8 @@ def plan_attention(
             its own length only.
         pyramid: radius, pooling rate and number of levels.
         length: tokens of a row, padding included.
-        backend: `reference` (every score in memory), `tiled` (memory follows a tile; reads `lengths` to the CPU) or
-            `auto`; see `chosen_backend`.
+        backend: `reference` (every score in memory), `tiled` (memory follows a tile), `flex` (torch's FlexAttention,
+            compiled on first use; no dropout, no fp64, on a CPU no gradients) or `auto`; see `chosen_backend`.
         tile_size: queries computed together by `tiled`; a multiple or a divisor of the tokens that a slot covers, at
             every level. None: near 128.
 
@@ -109,6 +110,8 @@ def plan_attention(
     shape = len(row_lengths), bias.shape[1], length
     if backend == "reference":
         return MullaPlan(shape, ReferencePlan(bias, lengths, pyramid))
+    if backend == "flex":
+        return MullaPlan(shape, FlexPlan.build(bias, lengths, pyramid, length))
     return MullaPlan(shape, TiledPlan.build(bias, row_lengths, pyramid, _checked_tile_size(tile_size, levels, pyramid)))
 
 

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from narrows.core.windows import window
 from narrows.errors import UsageError
 
-__all__ = ["Pyramid", "pool", "unpool_"]
+__all__ = ["Pyramid", "covered_tokens", "pool", "slot_means", "unpool_"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,34 @@ class Pyramid:
             keys = window(range(position, position + 1), radius=self.radius, length=slots, span=self.span(level)).keys
             found.append(range(keys.start, keys.stop))
         return tuple(found)
+
+
+def covered_tokens(
+    lengths: Int[Tensor, " batch"], pyramid: Pyramid, level: int, *, length: int
+) -> Int[Tensor, "batch slots"]:
+    """How many real tokens each slot of a level covers, in rows padded to `length`; 0: the slot does not exist.
+
+    Dynamic levels are those of the row's own length: one exists where the level below it is longer than the radius.
+
+    Example:
+        >>> covered_tokens(torch.tensor([7, 2]), Pyramid(radius=2, pooling_rate=3), 1, length=8).tolist()
+        [[3, 3, 1], [0, 0, 0]]
+    """
+    starts = torch.arange(0, length, pyramid.span(level), device=lengths.device)
+    covered = (lengths[:, None] - starts).clamp(0, pyramid.span(level))
+    if level == 0 or pyramid.num_levels is not None:
+        return covered
+    slots_below = -(-lengths // pyramid.span(level - 1))
+    return covered * (slots_below > pyramid.radius)[:, None]
+
+
+def slot_means(
+    states: Float[Tensor, "batch heads length dim"], covered: Int[Tensor, "batch slots"], *, span: int
+) -> Float[Tensor, "batch heads slots dim"]:
+    """Each slot's mean over its real tokens, in padded rows whose states are zero at padding; differentiable."""
+    length, slots = states.shape[2], covered.shape[1]
+    states = functional.pad(states, (0, 0, 0, slots * span - length))
+    return states.unflatten(2, (slots, span)).sum(3) / covered.clamp_min(1)[:, None, :, None]
 
 
 def pool(

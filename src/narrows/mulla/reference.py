@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from narrows.mulla.levels import Pyramid
+from narrows.mulla.levels import Pyramid, covered_tokens, slot_means
 
 __all__ = ["ReferencePlan"]
 
@@ -30,43 +30,20 @@ class ReferencePlan(NamedTuple):
         seen, scores, values = [], [], []
         for level in range(len(self.pyramid.lengths(length))):
             span, radius = self.pyramid.span(level), self.pyramid.radius
-            covered = _covered_tokens(self.lengths, length, span)
-            exists = (covered > 0) & _rows_with_level(self.lengths, self.pyramid, level)[:, None]
+            covered = covered_tokens(self.lengths, self.pyramid, level, length=length)
             offsets = _offsets(length, covered.shape[1], span, query.device)
-            seen.append((offsets.abs() <= radius) & exists[:, None, None, :])
+            seen.append((offsets.abs() <= radius) & (covered > 0)[:, None, None, :])
             table = self.bias[level if self.bias.shape[0] > 1 else 0].to(wide)
             bias = table[:, offsets.clamp(-radius, radius) + radius]
-            scores.append(query @ _means(key, covered, span).mT + bias)
-            values.append(_means(value, covered, span))
+            scores.append(query @ slot_means(key, covered, span=span).mT + bias)
+            values.append(slot_means(value, covered, span=span))
         mask = torch.cat(seen, -1) & real
         # Finite in place of -inf, since a row of -inf has no softmax; the weights are then set to zero.
         weights = torch.cat(scores, -1).masked_fill(~mask, torch.finfo(wide).min).softmax(-1).masked_fill(~mask, 0.0)
         return (functional.dropout(weights, dropout) @ torch.cat(values, 2)).to(dtype)
 
 
-def _covered_tokens(lengths: Int[Tensor, " batch"], length: int, span: int) -> Int[Tensor, "batch slots"]:
-    """How many real tokens each slot of a level covers, none beyond the text's end."""
-    starts = torch.arange(0, length, span, device=lengths.device)
-    return (lengths[:, None] - starts).clamp(0, span)
-
-
 def _offsets(length: int, slots: int, span: int, device: torch.device) -> Int[Tensor, "length slots"]:
     """Slot − proxy."""
     proxies = torch.arange(length, device=device) // span
     return torch.arange(slots, device=device) - proxies[:, None]
-
-
-def _rows_with_level(lengths: Int[Tensor, " batch"], pyramid: Pyramid, level: int) -> Bool[Tensor, " batch"]:
-    """Dynamic: a level exists when the one below it is longer than the radius."""
-    if level == 0 or pyramid.num_levels is not None:
-        return torch.ones_like(lengths, dtype=torch.bool)
-    return -(-lengths // pyramid.span(level - 1)) > pyramid.radius
-
-
-def _means(
-    states: Float[Tensor, "batch heads length dim"], covered: Int[Tensor, "batch slots"], span: int
-) -> Float[Tensor, "batch heads slots dim"]:
-    """Each slot's mean over its real tokens; the states are zero at padding."""
-    length, slots = states.shape[2], covered.shape[1]
-    states = functional.pad(states, (0, 0, 0, slots * span - length))
-    return states.unflatten(2, (slots, span)).sum(3) / covered.clamp_min(1)[:, None, :, None]
