@@ -94,6 +94,7 @@ def plan_attention(
         UsageError: there is no such backend, or a shape, a length or the tile size does not fit.
 
     Example:
+        >>> import torch
         >>> pyramid = Pyramid(radius=3, pooling_rate=2)
         >>> plan = plan_attention(torch.zeros(1, 2, 7), torch.tensor([9, 5]), pyramid, length=9)
         >>> plan.backend, plan.shape
@@ -133,8 +134,8 @@ def mulla_attention(
         key: `[batch, heads, length, dim]`.
         value: `[batch, heads, length, dim]`.
         plan: of `plan_attention`; one serves all layers.
-        dropout: probability of dropping an attention weight; pass 0 outside training. Drawn from torch's global
-            generator (of the CPU: one number a call), and drawn again alike in the backward pass.
+        dropout: probability of dropping an attention weight; pass 0 outside training. The tiled form draws a seed for
+            each run of rows of equal length from torch's global CPU generator, and its backward pass uses it again.
 
     Returns:
         `[batch, heads, length, dim]` in the dtype of `query`; zeros at padding, which passes no gradient.
@@ -143,6 +144,7 @@ def mulla_attention(
         UsageError: a shape differs from the plan's, or `dropout` is no probability below 1.
 
     Example:
+        >>> import torch
         >>> states = torch.tensor([1.0, 3.0, 5.0, 7.0]).view(1, 1, 4, 1)
         >>> pyramid = Pyramid(radius=1, pooling_rate=2, num_levels=2)
         >>> plan = plan_attention(torch.zeros(1, 1, 3), torch.tensor([4]), pyramid, length=4)

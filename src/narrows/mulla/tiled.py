@@ -72,7 +72,7 @@ class TiledPlan(NamedTuple):
 
 
 class _Settings(NamedTuple):
-    """What is no tensor."""
+    """How the tiles of one call are walked, apart from its tensors."""
 
     pyramid: Pyramid
     tile_size: int
