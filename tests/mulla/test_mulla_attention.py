@@ -269,16 +269,16 @@ def test_auto_says_what_it_chooses():
         ),
         (
             {"lengths": [9, 10]},
-            "`lengths` must lie from 0 to the 9 tokens of a row, got 10 for row 1; count the real tokens of each row",
+            "`lengths` must lie from 0 to the length of a row, 9, got 10 for row 1; count the real tokens of each row",
         ),
         (
             {"bias": (2, HEADS, 7)},
-            "`bias` must be [1 or 3 levels, heads, 7 offsets] for radius 3 and 9 tokens, got [2, 2, 7]; "
+            "`bias` must be [1 or 3 levels, heads, 7 offsets] for radius 3 and length 9, got [2, 2, 7]; "
             "make it by `relative_bias` with this radius",
         ),
         (
             {"bias": (1, HEADS, 9)},
-            "`bias` must be [1 or 3 levels, heads, 7 offsets] for radius 3 and 9 tokens, got [1, 2, 9]; "
+            "`bias` must be [1 or 3 levels, heads, 7 offsets] for radius 3 and length 9, got [1, 2, 9]; "
             "make it by `relative_bias` with this radius",
         ),
         (

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from narrows.errors import StoreError, UsageError
-from narrows.store import Store, verify
+from narrows.store import Store, tidying, verify
 from narrows.store import writer as writing
 
 
@@ -187,7 +187,7 @@ def test_a_commit_that_fails_leaves_the_documents_that_were_there(store, documen
 
 @pytest.mark.usefixtures("small_fragments")
 def test_many_files_of_a_large_document_are_joined(store, document, monkeypatch) -> None:
-    monkeypatch.setattr(writing, "_ROWS_JOINED_AT_ONCE", 3)
+    monkeypatch.setattr(tidying, "_BYTES_OF_BATCH", 1)
     with store.writer() as writer:
         writer.put_large(document("big"), 40, groups(document, "big", ["harbour"] * 40, 1))
         store.refresh()

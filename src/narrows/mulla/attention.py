@@ -106,7 +106,7 @@ def plan_attention(
     if bias.shape[0] not in (1, levels) or bias.shape[2] != 2 * pyramid.radius + 1:
         raise UsageError(
             f"`bias` must be [1 or {levels} levels, heads, {2 * pyramid.radius + 1} offsets] for radius "
-            f"{pyramid.radius} and {length} tokens, got {list(bias.shape)}; make it by `relative_bias` with this radius"
+            f"{pyramid.radius} and length {length}, got {list(bias.shape)}; make it by `relative_bias` with this radius"
         )
     shape = len(row_lengths), bias.shape[1], length
     if backend == "reference":
@@ -167,7 +167,7 @@ def _checked_lengths(lengths: Tensor, length: int) -> tuple[int, ...]:
     for row, real in enumerate(rows):
         if not 0 <= real <= length:
             raise UsageError(
-                f"`lengths` must lie from 0 to the {length} tokens of a row, got {real} for row {row}; "
+                f"`lengths` must lie from 0 to the length of a row, {length}, got {real} for row {row}; "
                 f"count the real tokens of each row"
             )
     return rows
