@@ -119,6 +119,13 @@ def test_progress_ends_at_the_whole(tmp_path, engine, folder, monkeypatch) -> No
     assert verify(tmp_path / "s").ok
 
 
+def test_a_run_shares_one_pool_of_memory_from_its_start(tmp_path, engine, folder, monkeypatch) -> None:
+    there: list[bool] = []
+    monkeypatch.setattr(indexing, "share_one_pool", lambda: there.append((tmp_path / "s").exists()))
+    index_folder(folder, tmp_path / "s", engine)
+    assert there == [False]
+
+
 def test_groups_do_not_change_what_is_stored(tmp_path, engine, folder, monkeypatch) -> None:
     index_folder(folder, tmp_path / "one", engine, codec="fp32")
     monkeypatch.setattr(indexing, "_GROUP_TOKENS", 30)
@@ -394,8 +401,9 @@ import os, signal, sys, torch
 torch.set_num_threads(1)
 from narrows.serving import indexing, pieces
 from narrows.serving.engine import Engine
-from narrows.store import writer
+from narrows.store import tidying, writer
 indexing._GROUP_TOKENS, indexing._COMMITS_PER_TIDYING = 100, 3
+tidying._MANY_FILES, tidying._ROWS_OF_FULL_SEGMENT = 4, 40
 # Every fifth document is a large one, in several files.
 pieces._PIECE_CHARACTERS, writer._BYTES_PER_FRAGMENT = 1000, 1
 engine = Engine.from_pretrained(sys.argv[1])

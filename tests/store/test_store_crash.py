@@ -18,8 +18,10 @@ WRITER = """
 import os, sys, traceback
 sys.path.insert(0, sys.argv[1])
 from conftest import build_document, WIDTH
-from narrows.store import Fingerprint, Store, writer as writing
+from narrows.store import Fingerprint, Store, tidying, writer as writing
 writing._BYTES_PER_FRAGMENT = 1
+# Files are joined and segments of the index filled again and again.
+tidying._MANY_FILES, tidying._BYTES_OF_FULL_FILE, tidying._ROWS_OF_FULL_SEGMENT = 4, 30_000, 40
 fingerprint = Fingerprint(
     weights="a" * 64, tokenizer="b" * 64, split_layer=4, layout="joint", width=WIDTH, codec="int8"
 )

@@ -5,6 +5,7 @@ indexing run would hold the buffers of a few hundred megabytes several times ove
 """
 
 import ctypes
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -32,5 +33,5 @@ def give_memory_back() -> None:
         trim(0)
 
 
-def _of_c_library(name: str) -> "ctypes._NamedFuncPointer | None":
+def _of_c_library(name: str) -> Callable[..., int] | None:
     return getattr(ctypes.CDLL(None), name, None)

@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import lance
+import pyarrow as pa
 from lance.query import MatchQuery
 
 from narrows._plural import count
@@ -134,7 +137,7 @@ class _Verification:
             self._damages.append(Damage(None, None, f"{many} in the file {name} cannot be read"))
             self._unreadable.append(fragment.fragment_id)
             self._to_rewrite |= documents
-        elif changed:
+        elif changed or len(self._damages) > before:
             self._to_copy.append(fragment.fragment_id)
             if len(self._damages) == before:
                 reason = f"the file {name} is not what was written, though each of its passages is"
@@ -152,28 +155,20 @@ class _Verification:
         except StoreDamagedError:
             return None
         nameless = 0
-        for start in range(0, number, _ROWS_AT_ONCE):
-            offsets = list(range(start, min(start + _ROWS_AT_ONCE, number)))
-            nameless += self._read_rows(fragment, offsets, documents)
+        for place, read in readable_rows(fragment, number, self._path):
+            if read is None:
+                nameless += self._read_identity(fragment, place, documents)
+            else:
+                self._check_rows(read.rows, documents)
         return nameless
 
-    def _read_rows(self, fragment: lance.LanceFragment, offsets: list[int], documents: set[str]) -> int:
-        """Verify rows and collect their documents; returns how many rows tell not even their id."""
-        try:
-            with layout.lance_errors(self._path, "reading"):
-                found = rows.table_to_rows(fragment.take(offsets))
-        except StoreDamagedError:
-            if len(offsets) == 1:
-                return self._read_identity(fragment, offsets[0], documents)
-            middle = len(offsets) // 2
-            return sum(self._read_rows(fragment, half, documents) for half in (offsets[:middle], offsets[middle:]))
+    def _check_rows(self, found: list[dict], documents: set[str]) -> None:
         self._last_text = found[-1][rows.TEXT_COLUMN]
         for row in found:
             self._see(row, documents)
             damage = rows.row_damage(row, self._bytes_per_token)
             if damage is not None:
                 self._blame(row, damage)
-        return 0
 
     def _read_identity(self, fragment: lance.LanceFragment, offset: int, documents: set[str]) -> int:
         columns = ["passage_id", "document_id", "document_sha256", "passage_index", "passage_count"]
@@ -219,6 +214,37 @@ class _Verification:
             damaged_index=self._damaged_index,
             beyond_repair=self._beyond_repair,
         )
+
+
+class ReadRows(NamedTuple):
+    """Rows that could be read, as Lance gives them and as `rows.table_to_rows` does."""
+
+    table: pa.Table
+    rows: list[dict]
+
+
+def readable_rows(fragment: lance.LanceFragment, number: int, path: Path) -> Iterator[tuple[int, ReadRows | None]]:
+    """The first `number` rows of a file that may be damaged, in as few reads as it allows.
+
+    Yields:
+        Where some rows begin, and the rows; None for a single one that cannot be read.
+    """
+    for start in range(0, number, _ROWS_AT_ONCE):
+        pending = [range(start, min(start + _ROWS_AT_ONCE, number))]
+        while pending:
+            places = pending.pop()
+            try:
+                with layout.lance_errors(path, "reading"):
+                    table = fragment.take(list(places))
+                    read = ReadRows(table, rows.table_to_rows(table))
+            except StoreDamagedError:
+                middle = len(places) // 2
+                if middle:
+                    pending += [places[middle:], places[:middle]]
+                else:
+                    yield places.start, None
+            else:
+                yield places.start, read
 
 
 def read_alone(path: str, fragment_id: int) -> None:

@@ -16,11 +16,11 @@ from narrows.store.checksums import note_checksums
 from narrows.store.reader import Store, sql_in
 from narrows.store.records import StoredDocument, StoredPassage, VerifyReport
 from narrows.store.tidying import index_new_rows, join_files
+from narrows.store.verification import readable_rows
 
 INDEX_NAME = "text_idx"
 # What Lance remembers of files; of a large store it would be hundreds of megabytes.
 _BYTES_REMEMBERED = 16_000_000
-_ROWS_COPIED_AT_ONCE = 128
 # A large document waits in memory until it fills a fragment of that size.
 _BYTES_PER_FRAGMENT = 32_000_000
 
@@ -187,16 +187,18 @@ class Writer:
     def _copy_whole_documents(self, dataset: lance.LanceDataset, report: VerifyReport) -> lance.LanceDataset:
         """Put copies of what is whole in changed files in their place, in one commit.
 
-        Rows are taken one by one, as they were verified: a search over the whole file might fail.
+        Rows are read as `verify` has read them: another read, say of one column, might fail.
         """
         written: list[lance.FragmentMetadata] = []
         for fragment_id in report.changed_fragments:
             fragment = dataset.get_fragment(fragment_id)
             assert fragment is not None
-            ids = fragment.take(list(range(fragment.count_rows())), columns=["document_id"])["document_id"].to_pylist()
-            whole = [place for place, name in enumerate(ids) if name not in report.damaged_documents]
-            for start in range(0, len(whole), _ROWS_COPIED_AT_ONCE):
-                written += self._write(dataset, fragment.take(whole[start : start + _ROWS_COPIED_AT_ONCE]))
+            for _, read in readable_rows(fragment, fragment.count_rows(), self._store.path):
+                if read is None:
+                    continue
+                whole = [row["document_id"] not in report.damaged_documents for row in read.rows]
+                if any(whole):
+                    written += self._write(dataset, read.table.filter(pa.array(whole)))
         change = lance.LanceOperation.Update(
             removed_fragment_ids=report.changed_fragments, updated_fragments=[], new_fragments=written
         )
