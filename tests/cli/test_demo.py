@@ -9,19 +9,6 @@ from narrows.cli import demo
 from narrows.cli.main import main
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tiny_bert, tmp_path_factory) -> Path:
-    from transformers import AutoTokenizer
-
-    from narrows.deformer.convert import convert_checkpoint
-
-    folder = tmp_path_factory.mktemp("tiny-deformer")
-    model, _ = convert_checkpoint(tiny_bert, split_layer=3, task="question-answering", max_passage_tokens=60)
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
 def library(tmp_path) -> Path:
     root = tmp_path / "library"

@@ -8,28 +8,6 @@ import pytest
 from narrows.cli.main import main
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tiny_bert, tmp_path_factory) -> Path:
-    from transformers import AutoTokenizer
-
-    from narrows.deformer.convert import convert_checkpoint
-
-    folder = tmp_path_factory.mktemp("tiny-deformer")
-    model, _ = convert_checkpoint(tiny_bert, split_layer=3, task="question-answering", max_passage_tokens=60)
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    root = tmp_path / "library"
-    root.mkdir()
-    (root / "river.txt").write_text("The boat went down the river. The clock stood still.")
-    (root / "birds.md").write_text("# Birds\n\nTwo birds sat on a stone.\n")
-    return root
-
-
 @pytest.fixture
 def store(tmp_path, folder, checkpoint, capsys) -> Path:
     path = tmp_path / "s"
