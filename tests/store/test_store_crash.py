@@ -26,6 +26,10 @@ fingerprint = Fingerprint(
     weights="a" * 64, tokenizer="b" * 64, split_layer=4, layout="joint", width=WIDTH, codec="int8"
 )
 
+def say(line):
+    # One call of the system: print() could be killed between a line and its end, and the next line would join it.
+    os.write(1, f"{line}\\n".encode())
+
 def write(path, first, count):
     try:
         store = Store.open(path, expect=fingerprint)
@@ -41,12 +45,12 @@ def write(path, first, count):
             else:
                 # Comes in groups, each in a file of its own.
                 writer.put_large(document, len(document.passages), ([passage] for passage in document.passages))
-            print(f"{name} {n:064d}", flush=True)
+            say(f"{name} {n:064d}")
             if n % 10 == 9:
                 writer.finish()
-    print("done", flush=True)
+    say("done")
 
-print("ready", flush=True)
+say("ready")
 """
 
 ONE_WRITER = f"{WRITER}\nwrite(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))"
@@ -61,11 +65,11 @@ for line in sys.stdin:
         try:
             write(path, int(first), int(count))
         except BaseException:
-            print("failed", *traceback.format_exc().split(), flush=True)
+            say(" ".join(["failed", *traceback.format_exc().split()]))
         os._exit(0)
-    os.write(1, f"child {{child}}\\n".encode())
+    say(f"child {{child}}")
     os.waitpid(child, 0)
-    os.write(1, b"ended\\n")
+    say("ended")
 """
 
 
