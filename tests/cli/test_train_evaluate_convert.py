@@ -119,7 +119,7 @@ def test_train_shows_a_plan_trains_and_evaluates(recipe, squad, tmp_path, capsys
     assert not runs.exists()
     assert main([*common, "--dry-run", "--set", "data.max_question_tokens=3"]) == 0
     shown = capsys.readouterr().out
-    assert "split_layer: 3" in shown and "# 32 rows of" in shown and "questions cut to 3 tokens" in shown
+    assert "split_layer: 3" in shown and "# 32 rows of" in shown and "questions cut to the recipe's room: 32" in shown
 
     assert main([*common, "--json", "--quiet"]) == 0
     made = json.loads(capsys.readouterr().out)

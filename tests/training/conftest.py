@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from narrows.training.recipe import Recipe
+from narrows.training.spans.recipe import SpanRecipe
 
 _PLACES = (
     "north wall",
@@ -73,7 +73,7 @@ def squad_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_recipe(tiny_bert: Path):
     """A recipe of 12 steps or so; `sections` replace its own keys one by one."""
 
-    def make(**sections) -> Recipe:
+    def make(**sections) -> SpanRecipe:
         raw = {
             "name": "tiny",
             "model": {"checkpoint": str(tiny_bert), "split_layer": 3},
@@ -88,6 +88,6 @@ def make_recipe(tiny_bert: Path):
         }
         for name, value in sections.items():
             raw[name] = {**raw[name], **value} if isinstance(raw.get(name), dict) else value
-        return Recipe.model_validate(raw)
+        return SpanRecipe.model_validate(raw)
 
     return make

@@ -5,10 +5,11 @@ import json
 import pytest
 
 from narrows.errors import RecipeError, UsageError
-from narrows.training.build import plan_run
-from narrows.training.data import read_part, read_parts
-from narrows.training.recipe import DataPart, load_recipe
+from narrows.training.recipe import load_recipe
 from narrows.training.run import train
+from narrows.training.spans.build import plan_run
+from narrows.training.spans.data import read_part, read_parts
+from narrows.training.spans.recipe import DataPart
 
 # Each word but the names is among the commonest of the text, which answer nothing.
 _FILLER = " ".join(f"w{number}" for number in range(200))

@@ -35,3 +35,16 @@ def test_a_name_is_a_folder_below_that_of_the_runs(name, path) -> None:
 def test_wrong_values_are_named(key, value, text, path) -> None:
     with pytest.raises(RecipeError, match=text):
         load_recipe(path, settings={key: value})
+
+
+@pytest.mark.parametrize(
+    ("task", "text"),
+    [
+        ("question-answerin", "got 'question-answerin'; did you mean 'question-answering'?"),
+        ("xyz", "expected a valid 'task' in .*, one of question-answering.*, got 'xyz'; choose one of these"),
+        ("[1]", "got \\[1\\]; "),
+    ],
+)
+def test_an_unknown_task_is_named(task, text, path) -> None:
+    with pytest.raises(RecipeError, match=text):
+        load_recipe(path, settings={"task": task})

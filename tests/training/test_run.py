@@ -13,8 +13,8 @@ from transformers import TrainerCallback
 from narrows.deformer import DeformerForQuestionAnswering
 from narrows.errors import UsageError
 from narrows.training import run as run_module
-from narrows.training.build import build_run
 from narrows.training.run import last_checkpoint, train
+from narrows.training.spans.build import build_run
 
 
 class _StopAt(TrainerCallback):

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from narrows.errors import UsageError
-from narrows.training import states as states_module
-from narrows.training.build import build_model, build_run
-from narrows.training.data import SpanRows, collate_rows, read_parts
-from narrows.training.objective import SpanObjective
-from narrows.training.recipe import DataPart, LossSection
-from narrows.training.states import Side, store_states
+from narrows.training.spans import states as states_module
+from narrows.training.spans.build import build_model, build_run
+from narrows.training.spans.data import SpanRows, collate_rows, read_parts
+from narrows.training.spans.objective import SpanObjective
+from narrows.training.spans.recipe import DataPart, LossSection
+from narrows.training.spans.states import Side, store_states
 
 
 @pytest.fixture

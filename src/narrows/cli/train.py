@@ -78,11 +78,10 @@ def _check_names(names: list[str]) -> None:
 
 def _require_checkpoints(recipe: Any, runs: Path) -> None:
     from narrows.cli.convert import require_checkpoint
-    from narrows.training.build import find_checkpoint
+    from narrows.training.tasks import find_checkpoint
 
-    for checkpoint in (recipe.model.checkpoint, recipe.teacher):
-        if checkpoint is not None:
-            require_checkpoint(find_checkpoint(checkpoint, runs))
+    for checkpoint in recipe.checkpoints():
+        require_checkpoint(find_checkpoint(checkpoint, runs))
 
 
 def _train(recipe: Any, data: Path, runs: Path, folder: Path, command_line: str, *, quiet: bool) -> dict[str, Any]:
@@ -114,7 +113,7 @@ def _settings(pairs: list[str]) -> dict[str, str]:
 def _dry_run(recipe: Any, data: Path, runs: Path, *, show: bool) -> dict[str, Any]:
     """What a run would be; shown to people, or not."""
     from narrows.hf.register import register_all
-    from narrows.training.build import plan_run
+    from narrows.training.tasks import plan_run
 
     # Without it, transformers warns of the model type of a checkpoint that is a DeFormer already.
     register_all()
@@ -130,9 +129,8 @@ def _show_plan(recipe: Any, plan: Any) -> None:
     typer.echo(yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True).rstrip())
     epoch = f"{count(plan.rows, 'row')} of {count(plan.tokens, 'token')} an epoch"
     typer.echo(f"# {epoch}, {count(plan.steps, 'step')} in all")
-    if plan.truncated_questions:
-        room = count(recipe.data.max_question_tokens, "token")
-        typer.echo(f"# {count(plan.truncated_questions, 'question')} cut to {room}")
+    for what, number in plan.truncated.items():
+        typer.echo(f"# {what} cut to the recipe's room: {number:,}")
 
 
 def _command_line(recipe: Path, settings: list[str]) -> str:

@@ -1,6 +1,6 @@
 """The model card that a run leaves beside its weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from narrows._plural import count
-from narrows.training.recipe import DataPart, Recipe
+from narrows.training.sections import Recipe
 
 __all__ = ["write_card"]
 
@@ -21,9 +21,7 @@ _TEMPLATE = """---
 
 {description}
 
-An extractive reader made with narrows: a DeFormer whose layers below {split_layer} read question
-and passage apart, so that a passage can be read once and stored.
-Load it with `DeformerForQuestionAnswering.from_pretrained`.
+{about}
 
 ## Made with
 
@@ -63,35 +61,27 @@ def write_card(folder: Path, recipe: Recipe, *, command: str, summary: Mapping[s
         command: the line that repeats the run.
         summary: of the run: `rows`, `steps`, and `tune`, a mapping of scores.
     """
-    head = {"library_name": "transformers", "pipeline_tag": recipe.task, "tags": ["narrows", "deformer"]}
+    text = recipe.card_text()
+    head = {"library_name": "transformers", "pipeline_tag": recipe.task, "tags": ["narrows", text.family]}
     if recipe.licence:
         head["license"] = recipe.licence
-    text = _TEMPLATE.format(
+    card = _TEMPLATE.format(
         head=yaml.safe_dump(head, sort_keys=False),
         name=recipe.name,
         description=recipe.description or f"Trained with the recipe `{recipe.name}`.",
-        split_layer=recipe.model.split_layer,
+        about=text.about,
         command=command,
         rows=count(summary["rows"], "row"),
         steps=count(summary["steps"], "step"),
-        data=_data(recipe.data.train, "train") + ("\n" + _data(recipe.data.tune, "tune") if recipe.data.tune else ""),
+        data=text.data,
         licence=recipe.licence or "not stated in the recipe",
         scores=_scores(summary["tune"]),
         recipe=yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True),
         versions=", ".join(f"{package} {version(package)}" for package in _PACKAGES),
     )
     path = folder / "README.md"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(card, encoding="utf-8")
     return path
-
-
-def _data(parts: Sequence[DataPart], use: str) -> str:
-    lines = []
-    for part in parts:
-        which = f", part `{part.part}` of `{part.split}`" if part.split else ""
-        answers = "" if part.answers == "all" else f", {part.answers} questions only"
-        lines.append(f"- {use}: `{part.file}` ({part.format}{which}{answers})")
-    return "\n".join(lines)
 
 
 def _scores(tune: Mapping[str, float]) -> str:

@@ -9,9 +9,10 @@ from pathlib import Path
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from narrows.errors import UsageError
-from narrows.training.build import Run, build_run
 from narrows.training.card import write_card
-from narrows.training.recipe import Recipe, load_recipe, save_recipe
+from narrows.training.recipe import load_recipe, save_recipe
+from narrows.training.sections import Recipe
+from narrows.training.tasks import Run, build_run
 
 __all__ = ["last_checkpoint", "train"]
 
@@ -61,7 +62,7 @@ def train(
         return None
     summary = {
         "rows": run.plan.rows,
-        "truncated_questions": run.plan.truncated_questions,
+        "truncated": dict(run.plan.truncated),
         "steps": run.trainer.state.global_step,
         "seconds": round(time.time() - began),
         "tune": run.trainer.evaluate(),
@@ -106,8 +107,7 @@ def _save(run: Run, recipe: Recipe, folder: Path, summary: dict, *, command: str
     """Everything into a folder beside, then under its name: a model folder that exists is whole."""
     partial = folder.with_name("model.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    run.finish().save_pretrained(partial)
-    run.tokenizer.save_pretrained(partial)
+    run.save(partial)
     write_card(partial, recipe, command=command, summary=summary)
     text = json.dumps(summary, indent=1) + "\n"
     (folder.parent / "summary.json").write_text(text, encoding="utf-8")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,15 +21,28 @@ from transformers import (
     TrainingArguments,
 )
 
-from narrows.training.data import BatchPlan
-from narrows.training.objective import Counts, SpanObjective
+from narrows.training.batches import BatchPlan
 from narrows.training.optimiser import parameter_groups
 
-__all__ = ["ClockCheckpoint", "JsonLog", "NarrowsTrainer", "StopSignal"]
+__all__ = ["ClockCheckpoint", "JsonLog", "NarrowsTrainer", "Objective", "StopSignal"]
+
+_SECONDS_BETWEEN_CHECKPOINTS = 600
+
+
+class Objective(Protocol):
+    """What a trainer minimises: a sum over micro-batches and processes, divided by counts of the whole step."""
+
+    def counts(self, batches: Sequence[Mapping[str, Tensor]]) -> NamedTuple:
+        """What the losses of a step are divided by: tensors, which are added up over processes."""
+        ...
+
+    def __call__(self, model: nn.Module, batch: Mapping[str, Tensor], counts: Any) -> Tensor:
+        """The part of one micro-batch in the step's loss."""
+        ...
 
 
 class NarrowsTrainer(Trainer):
-    """Runs a `SpanObjective` over a `BatchPlan`.
+    """Runs an `Objective` over a `BatchPlan`.
 
     The whole run is one pass over the plan, so resuming at any step is skipping that many batches. Losses are
     divided by counts of the whole optimiser step: accumulation and processes do not change it.
@@ -38,7 +51,7 @@ class NarrowsTrainer(Trainer):
     def __init__(
         self,
         *,
-        objective: SpanObjective,
+        objective: Objective,
         plan: BatchPlan,
         collate: Callable[[Sequence[Any]], Mapping[str, Tensor]],
         evaluate_model: Callable[[nn.Module], Mapping[str, float]] | None,
@@ -68,12 +81,13 @@ class NarrowsTrainer(Trainer):
             batches.append(batch)
         counts = self._objective.counts(batches) if batches else None
         if counts is not None and self.args.world_size > 1:
-            counts = Counts(*(cast(Tensor, self.accelerator.reduce(count.to(device), "sum")) for count in counts))
+            summed = (cast(Tensor, self.accelerator.reduce(count.to(device), "sum")) for count in counts)
+            counts = counts._make(summed)
         return batches, counts
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         # What `get_batch_samples` gave, in the place where transformers has a number.
-        counts = cast(Counts | None, num_items_in_batch) or self._objective.counts([inputs])
+        counts = cast(Any, num_items_in_batch) or self._objective.counts([inputs])
         # Data-parallel training averages gradients over processes; our counts already span them all.
         return self._objective(model, inputs, counts) * self.args.world_size
 
@@ -109,7 +123,7 @@ class _Bar(ProgressCallback):
 class ClockCheckpoint(TrainerCallback):
     """Asks for a checkpoint when the last one is older than `seconds`."""
 
-    def __init__(self, seconds: float):
+    def __init__(self, seconds: float = _SECONDS_BETWEEN_CHECKPOINTS):
         self._seconds, self._last = seconds, time.monotonic()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):

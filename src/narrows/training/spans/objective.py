@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from narrows.errors import UsageError
 from narrows.losses import layerwise_similarity, span_distillation, span_loss
-from narrows.training.recipe import LossSection
+from narrows.training.spans.recipe import LossSection
 
 __all__ = ["Counts", "SpanObjective"]
 

@@ -1,9 +1,8 @@
-"""The one knot: a recipe becomes model, teacher, data, objective and trainer."""
+"""A recipe of a span reader becomes model, teacher, data, objective and trainer."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from accelerate import PartialState
@@ -20,40 +19,16 @@ from narrows.evaluation.metrics import squad_scores
 from narrows.evaluation.spans import predict_spans
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
-from narrows.training.data import BatchPlan, SpanRows, collate_rows, read_parts
-from narrows.training.objective import SpanObjective
-from narrows.training.recipe import Recipe
-from narrows.training.states import store_states
+from narrows.training.batches import BatchPlan
+from narrows.training.spans.data import SpanRows, collate_rows, read_parts
+from narrows.training.spans.objective import SpanObjective
+from narrows.training.spans.recipe import SpanRecipe
+from narrows.training.spans.states import store_states
+from narrows.training.spans.tuning import choose_trainable
+from narrows.training.tasks import Plan, Run, find_checkpoint
 from narrows.training.trainer import ClockCheckpoint, JsonLog, NarrowsTrainer, StopSignal
-from narrows.training.tuning import choose_trainable
 
-__all__ = ["Plan", "Run", "build_model", "build_run", "find_checkpoint", "plan_run"]
-
-_SECONDS_BETWEEN_CHECKPOINTS = 600
-
-
-class Plan(NamedTuple):
-    """How large a run is: rows and tokens of an epoch, optimiser steps in all, questions that were cut."""
-
-    rows: int
-    tokens: int
-    steps: int
-    truncated_questions: int
-
-
-class Run(NamedTuple):
-    """A trainer ready to go, the signal it heeds, its size, and what gives the plain model after training."""
-
-    trainer: NarrowsTrainer
-    stop: StopSignal
-    tokenizer: Any
-    plan: Plan
-    finish: Callable[[], DeformerForQuestionAnswering]
-
-
-def find_checkpoint(name: str, runs: Path | None) -> str:
-    """The folder of that name among the runs when there is one, otherwise the name itself."""
-    return str(runs / name) if runs is not None and (runs / name).is_dir() else name
+__all__ = ["build_model", "build_run", "plan_run"]
 
 
 def build_model(checkpoint: str, *, split_layer: int, dropout: float = 0.0) -> tuple[DeformerForQuestionAnswering, Any]:
@@ -79,7 +54,7 @@ def build_model(checkpoint: str, *, split_layer: int, dropout: float = 0.0) -> t
     return model, AutoTokenizer.from_pretrained(folder)
 
 
-def plan_run(recipe: Recipe, *, data: Path, runs: Path | None = None) -> Plan:
+def plan_run(recipe: SpanRecipe, *, data: Path, runs: Path | None = None) -> Plan:
     """Read and cut a recipe's data, and count; no model is built."""
     register_all()
     folder = checkpoint_folder(find_checkpoint(recipe.model.checkpoint, runs))
@@ -88,7 +63,7 @@ def plan_run(recipe: Recipe, *, data: Path, runs: Path | None = None) -> Plan:
     return _plan(recipe, rows, batches)
 
 
-def build_run(recipe: Recipe, *, data: Path, output: Path, quiet: bool = False, runs: Path | None = None) -> Run:
+def build_run(recipe: SpanRecipe, *, data: Path, output: Path, quiet: bool = False, runs: Path | None = None) -> Run:
     """Everything a run needs, in `output`.
 
     Args:
@@ -123,12 +98,17 @@ def build_run(recipe: Recipe, *, data: Path, output: Path, quiet: bool = False, 
         args=_arguments(recipe, output, quiet=quiet),
         train_dataset=rows,
         eval_dataset=tune_features,
-        callbacks=[stop, ClockCheckpoint(_SECONDS_BETWEEN_CHECKPOINTS), JsonLog(output / "log.jsonl")],
+        callbacks=[stop, ClockCheckpoint(), JsonLog(output / "log.jsonl")],
     )
-    return Run(trainer, stop, tokenizer, _plan(recipe, rows, plan), finish)
+
+    def save(folder: Path) -> None:
+        finish().save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    return Run(trainer, stop, _plan(recipe, rows, plan), save)
 
 
-def _teacher(recipe: Recipe, runs: Path | None, *, layers: int) -> DeformerForQuestionAnswering | None:
+def _teacher(recipe: SpanRecipe, runs: Path | None, *, layers: int) -> DeformerForQuestionAnswering | None:
     if recipe.teacher is None or not (recipe.losses.kd or recipe.losses.lrs):
         return None
     checkpoint = find_checkpoint(recipe.teacher, runs)
@@ -142,7 +122,7 @@ def _teacher(recipe: Recipe, runs: Path | None, *, layers: int) -> DeformerForQu
     return teacher
 
 
-def _rows(recipe: Recipe, tokenizer: Any, data: Path, runs: Path | None) -> tuple[SpanRows, BatchPlan]:
+def _rows(recipe: SpanRecipe, tokenizer: Any, data: Path, runs: Path | None) -> tuple[SpanRows, BatchPlan]:
     optimiser = recipe.optimiser
     examples = read_parts(recipe.data.train, data, seed=optimiser.seed, runs=runs)
     rows = SpanRows(examples, tokenizer, recipe.data)
@@ -150,13 +130,14 @@ def _rows(recipe: Recipe, tokenizer: Any, data: Path, runs: Path | None) -> tupl
     return rows, plan
 
 
-def _plan(recipe: Recipe, rows: SpanRows, batches: BatchPlan) -> Plan:
+def _plan(recipe: SpanRecipe, rows: SpanRows, batches: BatchPlan) -> Plan:
     steps = -(-len(batches) // recipe.optimiser.accumulation)
-    return Plan(len(rows), sum(rows.lengths), steps, rows.truncated_questions)
+    cut = {"questions": rows.truncated_questions} if rows.truncated_questions else {}
+    return Plan(len(rows), sum(rows.lengths), steps, cut)
 
 
 def _store_lower_states(
-    model: DeformerForQuestionAnswering, rows: SpanRows, recipe: Recipe, output: Path, *, quiet: bool
+    model: DeformerForQuestionAnswering, rows: SpanRows, recipe: SpanRecipe, output: Path, *, quiet: bool
 ) -> None:
     """The frozen lower layers read every text once, here, and never again in a step."""
     state = PartialState()
@@ -172,7 +153,7 @@ def _store_lower_states(
     rows.use_states(states)
 
 
-def _tune_evaluation(recipe: Recipe, tokenizer: Any, data: Path, *, max_answer_tokens: int):
+def _tune_evaluation(recipe: SpanRecipe, tokenizer: Any, data: Path, *, max_answer_tokens: int):
     examples = read_parts(recipe.data.tune, data, seed=recipe.optimiser.seed)
     if recipe.data.tune_limit is not None and recipe.data.tune_limit < len(examples):
         # Evenly spread, so that every article has its share.
@@ -206,7 +187,7 @@ def _tune_evaluation(recipe: Recipe, tokenizer: Any, data: Path, *, max_answer_t
     return features, evaluate
 
 
-def _arguments(recipe: Recipe, output: Path, *, quiet: bool) -> TrainingArguments:
+def _arguments(recipe: SpanRecipe, output: Path, *, quiet: bool) -> TrainingArguments:
     optimiser = recipe.optimiser
     evaluates = bool(recipe.data.tune)
     return TrainingArguments(

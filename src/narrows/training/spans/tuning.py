@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import cast
 
 from narrows.deformer import DeformerForQuestionAnswering
-from narrows.training.recipe import TuneSection
+from narrows.training.spans.recipe import TuneSection
 
 __all__ = ["choose_trainable"]
 

@@ -1,14 +1,13 @@
-"""Training data: examples into rows of tokens, rows into batches of like size."""
+"""Training data of span readers: examples into rows of tokens."""
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset
 
 from narrows.data import (
     QAExample,
@@ -24,13 +23,12 @@ from narrows.data import (
     read_reqa_pairs,
     read_split,
     read_squad,
-    shuffled_batches,
 )
 from narrows.errors import UsageError
-from narrows.training.recipe import DataPart, DataSection
-from narrows.training.states import Side, StoredStates
+from narrows.training.spans.recipe import DataPart, DataSection
+from narrows.training.spans.states import Side, StoredStates
 
-__all__ = ["BatchPlan", "SpanRows", "collate_rows", "read_part", "read_parts"]
+__all__ = ["SpanRows", "collate_rows", "read_part", "read_parts"]
 
 
 def read_parts(parts: Sequence[DataPart], folder: Path, *, seed: int, runs: Path | None = None) -> list[QAExample]:
@@ -152,42 +150,6 @@ class SpanRows(Dataset[Row]):
         example = self.examples[feature.example]
         known = example.impossible or bool(example.answers)
         return (0, 0) if known else (-1, -1)
-
-
-class BatchPlan(Sampler[list[int]]):
-    """All batches of a whole run in their order, so that a resumed run goes on with the very next one.
-
-    Args:
-        lengths: tokens of each row.
-        batch_tokens: padded tokens of a batch at most.
-        epochs: passes over the rows; a fraction ends inside one.
-        seed: decides the order.
-
-    Raises:
-        UsageError: so small a part of an epoch that no batch is left.
-    """
-
-    def __init__(self, lengths: Sequence[int], *, batch_tokens: int, epochs: float, seed: int):
-        self._lengths, self._batch_tokens, self._epochs, self._seed = lengths, batch_tokens, epochs, seed
-        self._batches = list(self._plan())
-        if not self._batches:
-            raise UsageError(f"expected at least one batch in {epochs} epochs, got none; raise optimiser.epochs")
-
-    def _plan(self) -> Iterator[list[int]]:
-        whole = int(self._epochs)
-        for epoch in range(whole):
-            yield from self._epoch(epoch)
-        rest = self._epoch(whole) if self._epochs > whole else []
-        yield from islice(rest, round(len(rest) * (self._epochs - whole)))
-
-    def _epoch(self, epoch: int) -> list[list[int]]:
-        return shuffled_batches(self._lengths, batch_tokens=self._batch_tokens, seed=self._seed, epoch=epoch)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self._batches)
-
-    def __len__(self) -> int:
-        return len(self._batches)
 
 
 def collate_rows(rows: Sequence[Row], *, pad: int) -> dict[str, Tensor]:

@@ -1,0 +1,92 @@
+"""What the recipes of all tasks have in common."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+__all__ = ["CardText", "OptimiserSection", "Recipe", "Section"]
+
+
+class Section(BaseModel):
+    """A part of a recipe: fixed once read, and without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class OptimiserSection(Section):
+    """Attributes:
+    epochs: passes over the training data; a part of one is allowed.
+    batch_tokens: padded tokens a forward pass holds at most.
+    accumulation: forward passes an optimiser step.
+    warmup: share of the steps in which the learning rate rises.
+    layer_decay: factor of the learning rate from a layer to the one below; 1 is none.
+    """
+
+    # The order of all epochs is drawn before the first step: a slip of the pen would fill the memory.
+    epochs: float = Field(1.0, gt=0, le=1000)
+    batch_tokens: int = Field(4096, ge=16)
+    accumulation: int = Field(1, ge=1)
+    learning_rate: float = Field(5e-5, gt=0)
+    warmup: float = Field(0.1, ge=0, le=1)
+    weight_decay: float = Field(0.01, ge=0)
+    layer_decay: float = Field(1.0, gt=0, le=1)
+    max_grad_norm: float = Field(1.0, gt=0)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    seed: int = Field(0, ge=0, lt=2**32)
+
+
+class CardText(Section):
+    """What a recipe says of itself in its model's card.
+
+    Attributes:
+        family: tag of the card.
+        about: what the model is, and how it is loaded.
+        data: a Markdown list of the data, a line a source.
+    """
+
+    family: str
+    about: str
+    data: str
+
+
+class Recipe(Section):
+    """A whole run. The recipe of a task adds a model, data and what else it needs.
+
+    Attributes:
+        name: of the run and its model.
+        task: what the model learns; it decides which other keys there are.
+        evaluate_every: optimiser steps between evaluations on the tune data, each with a checkpoint.
+        description: first lines of the model card.
+        licence: of the trained weights, for the card.
+    """
+
+    name: str
+    task: str
+    evaluate_every: int = Field(200, ge=1)
+    description: str = ""
+    licence: str = ""
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_folder_name(cls, name: str) -> str:
+        # RUNS/NAME is written to: not above it, not beside it.
+        if not name.strip() or name.startswith(".") or any(mark in "/\\" or not mark.isprintable() for mark in name):
+            raise ValueError("name a folder below that of the runs, without slashes and without a dot at its front")
+        return name
+
+    def check(self, path: Path) -> None:
+        """Whether keys that are right one by one go together.
+
+        Raises:
+            RecipeError: they do not.
+        """
+
+    def checkpoints(self) -> tuple[str, ...]:
+        """The checkpoints that the run starts from or looks at: folders, hub ids or names of other runs."""
+        return ()
+
+    def card_text(self) -> CardText:
+        """What the card says beyond what all cards say."""
+        raise NotImplementedError

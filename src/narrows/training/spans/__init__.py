@@ -1,0 +1,1 @@
+"""Training of span readers: a joint teacher, split students, distillation."""

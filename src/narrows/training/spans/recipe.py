@@ -1,0 +1,131 @@
+"""The recipe of a span reader: a joint teacher, a split model alone, or one that is distilled."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from narrows.errors import RecipeError
+from narrows.training.sections import CardText, OptimiserSection, Recipe, Section
+
+__all__ = ["DataPart", "DataSection", "LossSection", "ModelSection", "SpanRecipe", "TuneSection"]
+
+
+class ModelSection(Section):
+    """Attributes:
+    checkpoint: folder, hub id, or the output of another run.
+    split_layer: k of the model to train.
+    """
+
+    checkpoint: str
+    split_layer: int = Field(ge=0)
+
+
+class LossSection(Section):
+    """γ·task + α·kd + β·lrs. `distance` is of LRS; `temperature` of KD."""
+
+    task: float = Field(1.0, ge=0)
+    kd: float = Field(0.0, ge=0)
+    lrs: float = Field(0.0, ge=0)
+    temperature: float = Field(2.0, gt=0)
+    distance: Literal["mse", "euclidean"] = "mse"
+
+
+class TuneSection(Section):
+    """What is trained: everything, all layers but not the embeddings, the layers from the split up (and the
+    head), or LoRA adapters on those layers. `layers` saves a tenth to a fifth of a step, since the word
+    embeddings' gradient is dense. With `upper` and `lora` the layers below the split read every text once,
+    before training, in fp32 and without dropout, into a file of the run's folder.
+    """
+
+    what: Literal["all", "layers", "upper", "lora"] = "all"
+    lora_rank: int = Field(16, ge=1)
+
+
+class DataPart(Section):
+    """One source of examples.
+
+    Attributes:
+        format: `squad` (v1.1 or v2.0 JSON), `qamr` (JSONL), `pairs` (questions and texts without labels), or
+            `cloze` (running text, out of which questions are made; see `narrows.data.cloze`).
+        file: path under the data folder, or under that of the runs, which is looked at first.
+        split: JSON file with lists of titles by part, and the part taken.
+        part: name of that part.
+        answers: keep all questions, or only those with or without an answer.
+        negatives: share of questions repeated with another passage that does not answer.
+        join: contexts in a passage; above 1 the neighbours of an example's context in the file stand around it.
+        times: how often the part is seen in an epoch.
+    """
+
+    format: Literal["squad", "qamr", "pairs", "cloze"]
+    file: str
+    split: str | None = None
+    part: str | None = None
+    answers: Literal["all", "answerable", "unanswerable"] = "all"
+    negatives: float = Field(0.0, ge=0, le=1)
+    join: int = Field(1, ge=1)
+    times: int = Field(1, ge=1)
+
+
+class DataSection(Section):
+    train: list[DataPart] = Field(min_length=1)
+    tune: list[DataPart] = Field(default_factory=list)
+    tune_limit: int | None = Field(None, ge=1)
+    max_question_tokens: int = Field(64, ge=1)
+    max_passage_tokens: int = Field(320, ge=8)
+    overlap: int = Field(128, ge=0)
+
+
+class SpanRecipe(Recipe):
+    """A whole run of a span reader.
+
+    Attributes:
+        model: what is trained.
+        teacher: checkpoint to distil from.
+    """
+
+    task: Literal["question-answering"] = "question-answering"  # type: ignore[assignment]
+    model: ModelSection
+    teacher: str | None = None
+    losses: LossSection = LossSection()  # type: ignore[call-arg]
+    tune: TuneSection = TuneSection()  # type: ignore[call-arg]
+    data: DataSection
+    optimiser: OptimiserSection = OptimiserSection()  # type: ignore[call-arg]
+
+    def check(self, path: Path) -> None:
+        """Losses and what they need.
+
+        Raises:
+            RecipeError: a distillation without a teacher, or no loss at all.
+        """
+        if (self.losses.kd or self.losses.lrs) and self.teacher is None:
+            raise RecipeError(
+                f"expected `teacher` in {path} since losses.kd or losses.lrs is above 0, got none; "
+                "name a checkpoint or set both to 0"
+            )
+        if not (self.losses.task or self.losses.kd or self.losses.lrs):
+            raise RecipeError(f"expected a loss above 0 in {path}, got 0 for task, kd and lrs; raise one of them")
+
+    def checkpoints(self) -> tuple[str, ...]:
+        """The model's, and the teacher's."""
+        return (self.model.checkpoint,) if self.teacher is None else (self.model.checkpoint, self.teacher)
+
+    def card_text(self) -> CardText:
+        """What a split reader is."""
+        about = (
+            f"An extractive reader made with narrows: a DeFormer whose layers below {self.model.split_layer} read "
+            "question\nand passage apart, so that a passage can be read once and stored.\n"
+            "Load it with `DeformerForQuestionAnswering.from_pretrained`."
+        )
+        lines = [*_data_lines(self.data.train, "train"), *_data_lines(self.data.tune, "tune")]
+        return CardText(family="deformer", about=about, data="\n".join(lines))
+
+
+def _data_lines(parts: Sequence[DataPart], use: str) -> list[str]:
+    lines = []
+    for part in parts:
+        which = f", part `{part.part}` of `{part.split}`" if part.split else ""
+        answers = "" if part.answers == "all" else f", {part.answers} questions only"
+        lines.append(f"- {use}: `{part.file}` ({part.format}{which}{answers})")
+    return lines
