@@ -113,7 +113,7 @@ def test_levels_have_a_character_each() -> None:
 def test_the_picture_of_a_small_text() -> None:
     pattern, runs = _of("mulla", length=6, local_radius=1, pooling_rate=3)
     assert text_picture(pattern, runs, width=40) == [
-        "  │level 1     │leve│1 │",
+        "  │level 1     │2   │3 │",
         "0 │████        │████│██│",
         "1 │██████      │████│██│",
         "2 │  ██████    │████│██│",
@@ -131,10 +131,10 @@ def test_the_picture_of_a_small_text() -> None:
 @pytest.mark.parametrize("reach", [False, True])
 @pytest.mark.parametrize("width", [30, 80, 211])
 def test_lines_are_as_wide_as_asked_and_alike(width: int, reach: bool) -> None:
-    pattern, runs = _of("mulla", length=30_000)
+    pattern, runs = _of("mulla", length=3000)
     lines = text_picture(pattern, runs, width=width, reach=reach)
     assert {len(line) for line in lines} <= set(range(width - 4, width + 1)) and len({len(line) for line in lines}) == 1
-    assert len(lines) == 25 and lines[5].startswith("5,000 ")
+    assert len(lines) == 25 and lines[5].startswith("500 ")
 
 
 @pytest.mark.parametrize("reach", [False, True])

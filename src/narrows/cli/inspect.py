@@ -167,13 +167,11 @@ def _show_masks(title: str, looked_at: "list[tuple[Pattern, Runs, Counts]]", *, 
         if len(looked_at) > 1:
             console.print(pattern.name)
         for line in text_picture(pattern, runs, width=console.width, reach=reach):
-            console.print(line, no_wrap=True, overflow="crop", crop=False)
+            console.print(line)
         console.print(_legend(pattern, reach=reach), style="dim")
         for block, pairs in zip(pattern.blocks, counts.visible_pairs, strict=True):
-            share = pairs / (pattern.length * block.keys)
-            console.print(
-                f"  {block.name}: {count(block.keys, 'key')}, {count(pairs, 'visible pair')}, {_percent(share)}"
-            )
+            share = _percent(pairs / (pattern.length * block.keys))
+            console.print(f"  {block.name}: {count(block.keys, 'key')}, {count(pairs, 'visible pair')} ({share})")
         console.print(
             f"{count(sum(counts.visible_pairs), 'visible pair')}, {_percent(counts.share_of_full)} of full attention's "
             f"{counts.full_pairs:,}"

@@ -155,7 +155,7 @@ def shorten(text: str, limit: int = _SHOWN_CHARACTERS) -> str:
 
     Example:
         >>> shorten("one two\\nthree four", 11)
-        'one t … our'
+        'one … four'
     """
     # Of a long text only the ends are looked at.
     if len(text) > 20 * limit:

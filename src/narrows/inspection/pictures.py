@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Float32, Int32, Int64, UInt8
 
 from narrows.inspection.patterns import Pattern, Runs, covered_runs
 
@@ -195,7 +195,7 @@ def _strips(heights: Int64[np.ndarray, " rows_and_1"]) -> list[tuple[int, slice]
 
 
 def _overlaps(
-    runs: Int64[np.ndarray, "queries 2"], edges: Int64[np.ndarray, " columns_and_1"]
+    runs: Int32[np.ndarray, "queries 2"], edges: Int64[np.ndarray, " columns_and_1"]
 ) -> Int64[np.ndarray, "queries columns"]:
     """How many keys of each run lie in each cell."""
     starts, stops = np.maximum(runs[:, :1], edges[:-1]), np.minimum(runs[:, 1:], edges[1:])
