@@ -175,3 +175,9 @@ def test_places_that_take_no_picture(tmp_path, monkeypatch) -> None:
         MissingExtraError, match=r"`matplotlib` is needed to write a picture, but .*'narrows\[report\]'"
     ):
         check_place(tmp_path / "q.png")
+
+
+def test_a_block_without_room_for_its_name_has_none() -> None:
+    pattern, runs = _of("mulla", length=5000, local_radius=1, pooling_rate=2)
+    names = text_picture(pattern, runs, width=10)[0].split("│")[1:-1]
+    assert names == [*"123456789", *" " * (len(pattern.blocks) - 9)]

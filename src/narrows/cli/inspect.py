@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from narrows.inspection.levels import Levels
-    from narrows.inspection.patterns import Counts, Pattern, Runs
+    from narrows.inspection.patterns import Counts, Pattern, Runs, Subject
 
 Variant = Annotated[
     Literal["fixed", "dynamic"] | None,
@@ -41,6 +41,23 @@ NumLevels = Annotated[
     int | None, typer.Option("--num-levels", help="Levels of the fixed variant (mulla).", show_default="3")
 ]
 
+Length = Annotated[
+    int | None, typer.Option("--length", help="Tokens of the text (all but deformer).", show_default="16384")
+]
+GlobalBlockSize = Annotated[
+    int | None, typer.Option("--global-block-size", help="Tokens of a global block (tglobal).", show_default="16")
+]
+SplitLayer = Annotated[
+    int | None,
+    typer.Option("--split-layer", help="Layers that read the sides apart (deformer).", show_default="2"),
+]
+QuestionTokens = Annotated[
+    int | None, typer.Option("--question-tokens", help="Tokens of the question's side (deformer).", show_default="27")
+]
+PassageTokens = Annotated[
+    int | None, typer.Option("--passage-tokens", help="Tokens of the passage's side (deformer).", show_default="293")
+]
+
 _RADIUS = 127
 # Queries that are looked at in about a second.
 _QUICK = 150_000
@@ -51,29 +68,15 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 @app.command()
 def mask(
     family: Annotated[str, typer.Argument(metavar="FAMILY", help=f"What to draw: {', '.join(FAMILIES)}.")],
-    length: Annotated[
-        int | None,
-        typer.Option("--length", help="Tokens of the text (all but deformer).", show_default="16384"),
-    ] = None,
+    length: Length = None,
     variant: Variant = None,
     local_radius: LocalRadius = None,
     pooling_rate: PoolingRate = None,
     num_levels: NumLevels = None,
-    global_block_size: Annotated[
-        int | None,
-        typer.Option("--global-block-size", help="Tokens of a global block (tglobal).", show_default="16"),
-    ] = None,
-    split_layer: Annotated[
-        int | None, typer.Option("--split-layer", help="Layers that read the sides apart (deformer).", show_default="2")
-    ] = None,
-    question_tokens: Annotated[
-        int | None,
-        typer.Option("--question-tokens", help="Tokens of the question's side (deformer).", show_default="27"),
-    ] = None,
-    passage_tokens: Annotated[
-        int | None,
-        typer.Option("--passage-tokens", help="Tokens of the passage's side (deformer).", show_default="293"),
-    ] = None,
+    global_block_size: GlobalBlockSize = None,
+    split_layer: SplitLayer = None,
+    question_tokens: QuestionTokens = None,
+    passage_tokens: PassageTokens = None,
     view: Annotated[
         Literal["mask", "reach"],
         typer.Option("--view", help="Draw the visible keys, or the tokens that they cover."),
@@ -110,22 +113,26 @@ def mask(
         raise UsageError(
             f"`view` must be mask where every key is a token, got reach for {family} with these settings; leave it out"
         )
+    looked_at = _look_at(subject, quiet=quiet)
+    title = f"{family}: " + ", ".join(f"{name} {_number(value)}" for name, value in subject.settings.items())
+    if json:
+        masks = [_summary(pattern, counts) for pattern, _, counts in looked_at]
+        options.emit_json({"family": family, "settings": subject.settings, "masks": masks})
+    else:
+        _show_masks(title, looked_at, reach=view == "reach")
+    if output is not None:
+        from narrows.inspection.plot import write_png
+
+        write_png(output, title, subject.patterns, [runs for _, runs, _ in looked_at], reach=view == "reach")
+        options.stderr_console(quiet=quiet).print(f"wrote {output}", markup=False, soft_wrap=True)
+
+
+def _look_at(subject: "Subject", *, quiet: bool) -> "list[tuple[Pattern, Runs, Counts]]":
     from narrows.inspection.patterns import count_pairs, runs_of
 
     with _progress(sum(pattern.length for pattern in subject.patterns), quiet=quiet) as advance:
         runs = [runs_of(pattern, advance) for pattern in subject.patterns]
-    counts = [count_pairs(pattern, own) for pattern, own in zip(subject.patterns, runs, strict=True)]
-    title = f"{family}: " + ", ".join(f"{name} {_number(value)}" for name, value in subject.settings.items())
-    if json:
-        masks = [_summary(pattern, own) for pattern, own in zip(subject.patterns, counts, strict=True)]
-        options.emit_json({"family": family, "settings": subject.settings, "masks": masks})
-    else:
-        _show_masks(title, list(zip(subject.patterns, runs, counts, strict=True)), reach=view == "reach")
-    if output is not None:
-        from narrows.inspection.plot import write_png
-
-        write_png(output, title, subject.patterns, runs, reach=view == "reach")
-        options.stderr_console(quiet=quiet).print(f"wrote {output}", markup=False, soft_wrap=True)
+    return [(pattern, own, count_pairs(pattern, own)) for pattern, own in zip(subject.patterns, runs, strict=True)]
 
 
 def _progress(total: int, *, quiet: bool) -> "AbstractContextManager[Callable[[int], None]]":

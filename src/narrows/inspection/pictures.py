@@ -176,9 +176,9 @@ def text_picture(pattern: Pattern, runs: Runs, *, width: int, reach: bool = Fals
 
 
 def _name(name: str, room: int) -> str:
-    """A block's name in its room: whole, or else its number alone."""
-    shown = name if len(name) <= room else name.split()[-1]
-    return f"{shown[:room]:<{room}}"
+    """A block's name in its room: whole, or else its number alone, or nothing."""
+    shown = next((shown for shown in (name, name.split()[-1]) if len(shown) <= room), "")
+    return f"{shown:<{room}}"
 
 
 def _borders(length: int, cells: int) -> Int64[np.ndarray, " cells_and_1"]:

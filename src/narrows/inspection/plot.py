@@ -21,8 +21,8 @@ _MOST_CELLS = 512
 _MOST_LINES = 64
 # Inches.
 _BLOCK_WIDTH = 3.6
-_EDGE_WIDTH = 1.5
-_CHARACTERS_AN_INCH = 13
+_EDGE_WIDTH = 1.9
+_CHARACTERS_AN_INCH = 10
 
 
 def check_place(path: Path) -> None:
@@ -67,7 +67,7 @@ def write_png(
             _draw_shares([next(axes) for _ in pattern.blocks], pattern, own, name)
     figure.suptitle("\n".join(wrap(title, int(_CHARACTERS_AN_INCH * width))), fontsize=10)
     if reach:
-        figure.legend(handles=_keys_of(patterns), loc="outside right upper", fontsize=8)
+        figure.legend(handles=_keys_of(patterns), loc="outside right center", fontsize=8)
     else:
         figure.colorbar(figure.axes[0].images[0], ax=figure.axes, label="share of visible pairs")
     with written_whole(path) as partial:
