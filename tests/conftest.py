@@ -30,6 +30,8 @@ install_import_hook(
     [
         "narrows.core",
         "narrows.deformer.split",
+        "narrows.inspection.patterns",
+        "narrows.inspection.pictures",
         "narrows.losses",
         "narrows.mulla.attention",
         "narrows.mulla.levels",
