@@ -241,14 +241,15 @@ def test_numbers_out_of_range_are_refused(tmp_path, tokenizer, name, least):
         TokenCache(tmp_path, tokenizer=tokenizer, **{name: least - 1})
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path, tokenizer):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_place_that_cannot_be_written_is_named(tmp_path, tokenizer, workers):
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.raises(
         OutputError, match=r"expected a folder for token ids, got .*file \(File exists\); choose another"
     ):
         TokenCache(blocked, tokenizer=tokenizer).tokenize(TEXTS)
-    cache = TokenCache(tmp_path / "cache", tokenizer=tokenizer)
+    cache = TokenCache(tmp_path / "cache", tokenizer=tokenizer, workers=workers, serial_below=0)
     cache.tokenize(TEXTS)
     (path,) = (tmp_path / "cache").iterdir()
     path.unlink()

@@ -3,7 +3,7 @@
 Texts are taken in shards, as they come. A shard's file is named by a sha256 of everything that decides its content:
 the texts, the tokenizer's rules and vocabulary, the settings, and the version of the tokenizers library. So a file is
 never out of date, and the folder can be deleted, shared and written to by several programs at once. A file that is
-not what was written is made again.
+not what was written is made again. A killed program may leave a `.partial` file, which nothing reads.
 """
 
 import hashlib
