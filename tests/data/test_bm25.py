@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from narrows.data.bm25 import bm25_scores
@@ -25,6 +25,7 @@ def plainly(parts, query, k1, b):
     return scores
 
 
+@example([[], [1]], [1], 1.5, 1.0)
 @given(st.lists(ids, min_size=1, max_size=5), ids, st.floats(0.1, 3), st.floats(0, 1))
 def test_scores_equal_the_formula(parts, query, k1, b):
     np.testing.assert_allclose(bm25_scores(parts, query, k1=k1, b=b), plainly(parts, query, k1, b), rtol=1e-12)

@@ -40,8 +40,9 @@ def bm25_scores(
     held_back = k1 * (1 - b + b * lengths / lengths.mean())
     for token, times in Counter(query).items():
         found = np.array([count[token] for count in counts], dtype=np.float64)
-        holding = np.count_nonzero(found)
-        if holding:
-            rarity = np.log1p((len(parts) - holding + 0.5) / (holding + 0.5))
-            scores += times * rarity * found / (found + held_back)
+        holding = found > 0
+        number = np.count_nonzero(holding)
+        rarity = np.log1p((len(parts) - number + 0.5) / (number + 0.5))
+        # Only where it is found: an empty part has nothing to divide by when b is 1.
+        scores[holding] += times * rarity * found[holding] / (found[holding] + held_back[holding])
     return scores
