@@ -3,6 +3,7 @@
 from narrows.data.articles import Article, read_articles
 from narrows.data.cloze import cloze_examples
 from narrows.data.joining import join_contexts
+from narrows.data.long_inputs import InputEncoder, LongInputs
 from narrows.data.negatives import add_unanswerable_pairs
 from narrows.data.packing import join_pair, passage_start, restore, shuffled_batches, token_budget_batches
 from narrows.data.plain import AS_PLAIN_TEXT
@@ -16,29 +17,45 @@ from narrows.data.squad import (
     read_split,
     read_squad,
 )
+from narrows.data.summaries import SUMMARY_LAYOUTS, SummaryExample, read_summaries
+from narrows.data.token_cache import TokenCache, TokenizedTexts
+from narrows.data.tokens import plain_tokens
+from narrows.data.truncation import TRUNCATIONS, Truncation, TruncationReport, truncation
 from narrows.data.windows import windows
 
 __all__ = [
     "AS_PLAIN_TEXT",
+    "SUMMARY_LAYOUTS",
+    "TRUNCATIONS",
     "Answer",
     "Article",
     "EncodedSpans",
+    "InputEncoder",
+    "LongInputs",
     "QAExample",
     "SpanEncoder",
     "SpanFeature",
+    "SummaryExample",
+    "TokenCache",
+    "TokenizedTexts",
+    "Truncation",
+    "TruncationReport",
     "add_unanswerable_pairs",
     "cloze_examples",
     "join_contexts",
     "join_pair",
     "normalize_title",
     "passage_start",
+    "plain_tokens",
     "read_articles",
     "read_qamr",
     "read_reqa_pairs",
     "read_split",
     "read_squad",
+    "read_summaries",
     "restore",
     "shuffled_batches",
     "token_budget_batches",
+    "truncation",
     "windows",
 ]

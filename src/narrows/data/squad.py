@@ -5,15 +5,13 @@ A title is written with underscores in some files ("Super_Bowl_50") and with spa
 titles from different files compare equal.
 """
 
-import gzip
-import json
-import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from narrows.data.files import field, lines, load_json, parse_json
 from narrows.errors import UsageError
 
 __all__ = [
@@ -26,10 +24,7 @@ __all__ = [
     "read_squad",
 ]
 
-_KIND_NAMES = {str: "a string", int: "an integer", list: "a list", dict: "an object", bool: "true or false"}
 _SPLIT = 'a file such as {"tune": ["Title", ...], "test": [...]}'
-_CORRECT = "correct the place, or pass a file in the layout that was asked for"
-_UNREADABLE = (OSError, EOFError, UnicodeDecodeError, zlib.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +78,16 @@ def read_squad(path: str | PathLike[str], *, titles: Collection[str] | None = No
     """
     path = Path(path)
     kept = None if titles is None else {normalize_title(title) for title in titles}
-    document = _load_json(path, "a file in the layout of SQuAD")
-    for a, article in enumerate(_field(document, "data", list, f"{path}: the file")):
+    document = load_json(path, "a file in the layout of SQuAD")
+    for a, article in enumerate(field(document, "data", list, f"{path}: the file")):
         where = f"{path}: article {a}"
-        title = normalize_title(_field(article, "title", str, where))
+        title = normalize_title(field(article, "title", str, where))
         if kept is not None and title not in kept:
             continue
-        for p, paragraph in enumerate(_field(article, "paragraphs", list, where)):
+        for p, paragraph in enumerate(field(article, "paragraphs", list, where)):
             where = f"{path}: article {a} ({title}), paragraph {p}"
-            context = _field(paragraph, "context", str, where)
-            for q, record in enumerate(_field(paragraph, "qas", list, where)):
+            context = field(paragraph, "context", str, where)
+            for q, record in enumerate(field(paragraph, "qas", list, where)):
                 yield _squad_question(record, title, context, path=path, where=f"{where}, question {q}")
 
 
@@ -103,20 +98,15 @@ def read_qamr(path: str | PathLike[str]) -> Iterator[QAExample]:
         UsageError: as `read_squad`; the sentence names the file and the line.
     """
     path = Path(path)
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(lines(path), start=1):
         where = f"{path}: line {number}"
-        try:
-            record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise UsageError(
-                f"{where}: expected one JSON record, got other text ({error}); correct or remove it."
-            ) from error
-        question_id = _field(record, "id", str, where)
-        context = _field(record, "context", str, where)
+        record = parse_json(line, where)
+        question_id = field(record, "id", str, where)
+        context = field(record, "context", str, where)
         yield QAExample(
             id=question_id,
-            title=normalize_title(_field(record, "sentence", str, where)),
-            question=_field(record, "question", str, where),
+            title=normalize_title(field(record, "sentence", str, where)),
+            question=field(record, "question", str, where),
             context=context,
             answers=_answers(record, context, where=f"{path}: question {question_id}"),
         )
@@ -131,9 +121,9 @@ def read_reqa_pairs(path: str | PathLike[str]) -> Iterator[QAExample]:
         UsageError: the file cannot be read or its three lists are not of one length.
     """
     path = Path(path)
-    document = _load_json(path, "a ReQA training file")
+    document = load_json(path, "a ReQA training file")
     where = f"{path}: the file"
-    ids, questions, sentences = (_field(document, key, list, where) for key in ("question_ids", "questions", "answers"))
+    ids, questions, sentences = (field(document, key, list, where) for key in ("question_ids", "questions", "answers"))
     if not len(ids) == len(questions) == len(sentences):
         raise UsageError(
             f"{path}: expected as many question_ids as questions and answers, got {len(ids)}, "
@@ -160,7 +150,7 @@ def read_split(path: str | PathLike[str]) -> dict[str, frozenset[str]]:
         `list(read_squad("dev-v1.1.json.gz", titles=read_split("split.json")["test"]))`
     """
     path = Path(path)
-    document = _load_json(path, _SPLIT)
+    document = load_json(path, _SPLIT)
     if not isinstance(document, dict):
         raise UsageError(
             f"{path}: expected an object of lists of titles, got {type(document).__name__}; pass {_SPLIT}."
@@ -188,9 +178,9 @@ def read_split(path: str | PathLike[str]) -> dict[str, frozenset[str]]:
 
 
 def _squad_question(record: Any, title: str, context: str, *, path: Path, where: str) -> QAExample:
-    question_id = _field(record, "id", str, where)
+    question_id = field(record, "id", str, where)
     where = f"{path}: question {question_id}"
-    impossible = _field(record, "is_impossible", bool, where) if "is_impossible" in record else False
+    impossible = field(record, "is_impossible", bool, where) if "is_impossible" in record else False
     answers = _answers(record, context, where=where)
     if impossible and answers:
         raise UsageError(
@@ -202,14 +192,14 @@ def _squad_question(record: Any, title: str, context: str, *, path: Path, where:
             f"{where}: expected at least one answer or is_impossible set to true, got neither; add one of them or "
             "remove the question."
         )
-    return QAExample(question_id, title, _field(record, "question", str, where), context, answers, impossible)
+    return QAExample(question_id, title, field(record, "question", str, where), context, answers, impossible)
 
 
 def _answers(record: Any, context: str, *, where: str) -> tuple[Answer, ...]:
     answers = []
-    for number, entry in enumerate(_field(record, "answers", list, where)):
+    for number, entry in enumerate(field(record, "answers", list, where)):
         place = f"{where}, answer {number}"
-        answer = Answer(_field(entry, "text", str, place), _field(entry, "answer_start", int, place))
+        answer = Answer(field(entry, "text", str, place), field(entry, "answer_start", int, place))
         found = context[answer.start : answer.end] if answer.start >= 0 else ""
         if not answer.text or found != answer.text:
             raise UsageError(
@@ -218,53 +208,3 @@ def _answers(record: Any, context: str, *, where: str) -> tuple[Answer, ...]:
             )
         answers.append(answer)
     return tuple(answers)
-
-
-def _field(record: Any, key: str, kind: type, where: str) -> Any:
-    if not isinstance(record, Mapping):
-        raise UsageError(f"{where}: expected an object with {key!r}, got {type(record).__name__}; {_CORRECT}.")
-    if key not in record:
-        raise UsageError(f"{where}: expected a key {key!r}, got only {sorted(record)}; {_CORRECT}.")
-    value = record[key]
-    # bool is an int to isinstance, and an offset of `true` is no offset.
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise UsageError(
-            f"{where}: expected {key!r} to be {_KIND_NAMES[kind]}, got {type(value).__name__}; {_CORRECT}."
-        )
-    return value
-
-
-def _open(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
-
-
-def _load_json(path: Path, wanted: str) -> Any:
-    try:
-        with _open(path) as file:
-            return json.load(file)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: expected JSON, got other text ({error}); pass {wanted}.") from error
-    except _UNREADABLE as error:
-        raise _unreadable(path, error) from error
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with _open(path) as file:
-            yield from file
-    except _UNREADABLE as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> UsageError:
-    if isinstance(error, FileNotFoundError):
-        return UsageError(f"{path}: expected a file, got nothing at this path; check --data or NARROWS_DATA.")
-    if isinstance(error, OSError) and error.strerror:
-        return UsageError(
-            f"{path}: expected a readable file, got {error.strerror}; check the path and its permissions."
-        )
-    return UsageError(
-        f"{path}: expected UTF-8 text, plain or gzip as its name says, got {error}; fetch it again or rename it."
-    )

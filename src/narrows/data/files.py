@@ -1,0 +1,107 @@
+"""JSON and lines of text, plain or gzip, with errors that name the file and the place in it."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from narrows.errors import UsageError
+
+__all__ = ["field", "lines", "load_json", "open_text", "parse_json", "unreadable"]
+
+_KIND_NAMES = {str: "a string", int: "an integer", list: "a list", dict: "an object", bool: "true or false"}
+_CORRECT = "correct the place, or pass a file in the layout that was asked for"
+_UNREADABLE = (OSError, EOFError, UnicodeDecodeError, zlib.error)
+
+
+def field(record: Any, key: str, kind: type, where: str) -> Any:
+    """The value of a key that must be there and of a kind.
+
+    Args:
+        record: what was read from JSON.
+        key: the key.
+        kind: `str`, `int`, `list`, `dict` or `bool`.
+        where: the file and the place in it, for the error.
+
+    Raises:
+        UsageError: the record is no object, lacks the key, or has another kind of value there.
+
+    Example:
+        >>> field({"title": "A"}, "title", str, "a.json: line 1")
+        'A'
+    """
+    if not isinstance(record, Mapping):
+        raise UsageError(f"{where}: expected an object with {key!r}, got {type(record).__name__}; {_CORRECT}.")
+    if key not in record:
+        raise UsageError(f"{where}: expected a key {key!r}, got only {sorted(record)}; {_CORRECT}.")
+    value = record[key]
+    # bool is an int to isinstance, and an offset of `true` is no offset.
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise UsageError(
+            f"{where}: expected {key!r} to be {_KIND_NAMES[kind]}, got {type(value).__name__}; {_CORRECT}."
+        )
+    return value
+
+
+def open_text(path: Path) -> IO[str]:
+    """Opens UTF-8 text to read, unpacked where the name ends in `.gz`."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8")
+    return path.open(encoding="utf-8")
+
+
+def load_json(path: Path, wanted: str) -> Any:
+    """A whole JSON file; `wanted` says in the error what to pass instead.
+
+    Raises:
+        UsageError: the file cannot be read or is not JSON.
+    """
+    try:
+        with open_text(path) as file:
+            return json.load(file)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: expected JSON, got other text ({error}); pass {wanted}.") from error
+    except _UNREADABLE as error:
+        raise unreadable(path, error) from error
+
+
+def parse_json(line: str, where: str) -> Any:
+    """One record of JSON lines.
+
+    Raises:
+        UsageError: the line is not JSON.
+    """
+    try:
+        return json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{where}: expected one JSON record, got other text ({error}); correct or remove it."
+        ) from error
+
+
+def lines(path: Path) -> Iterator[str]:
+    """The lines of a file, one at a time, with their ends.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    try:
+        with open_text(path) as file:
+            yield from file
+    except _UNREADABLE as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: Exception) -> UsageError:
+    """The sentence for a file that cannot be read as text."""
+    if isinstance(error, FileNotFoundError):
+        return UsageError(f"{path}: expected a file, got nothing at this path; check --data or NARROWS_DATA.")
+    if isinstance(error, OSError) and error.strerror:
+        return UsageError(
+            f"{path}: expected a readable file, got {error.strerror}; check the path and its permissions."
+        )
+    return UsageError(
+        f"{path}: expected UTF-8 text, plain or gzip as its name says, got {error}; fetch it again or rename it."
+    )
