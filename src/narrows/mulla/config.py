@@ -26,7 +26,8 @@ class MullaT5Config(PreTrainedConfig):
 
     Args:
         variant: `dynamic`: as many levels as a text needs until one is no longer than `local_radius`, all with one
-            table of position scores. `fixed`: `num_levels`, a table each.
+            table of position scores. `fixed`: `num_levels`, a table each. To change it when loading, pass a config:
+            `variant` of `from_pretrained` is a part of transformers' file names.
         local_radius: slots that a query sees to each side, at every level.
         pooling_rate: slots of a level that one of the next covers; None: 8 for `dynamic`, 4 for `fixed`.
         num_levels: of `fixed`, None: 3; 1 is LongT5's local attention. `dynamic` finds its own number: None.

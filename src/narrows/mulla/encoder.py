@@ -38,7 +38,7 @@ class MullaT5PreTrainedModel(NarrowsPreTrainedModel):
     encoder: Any
 
     def __init__(self, config: MullaT5Config):
-        # Again, as `from_pretrained(..., variant="fixed")` changes a field of a config that was already checked.
+        # Again, as `from_pretrained(..., num_levels=3)` changes a field of a config that was already checked.
         config.check_architecture()
         super().__init__(config)
 
