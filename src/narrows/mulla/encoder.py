@@ -90,6 +90,15 @@ class MullaT5PreTrainedModel(NarrowsPreTrainedModel):
         self.shared = value
         self.encoder.set_input_embeddings(value)
 
+    @classmethod
+    def is_custom_code(cls) -> bool:
+        """Not for code like this, which initialises by `transformers.initialization` only.
+
+        In custom code transformers passes over modules without parameters of their own, and so over T5's rules, which
+        belong to attention and feed-forward layers as a whole.
+        """
+        return cls.is_remote_code()
+
     @torch.no_grad()
     def _init_weights(self, module: Any) -> None:
         super()._init_weights(module)
