@@ -1,5 +1,8 @@
 """The models as users of transformers meet them: padding, batches, dtypes, checkpointing, files, losses, generation."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -288,6 +291,43 @@ def test_a_step_does_not_depend_on_how_the_batch_is_split():
     assert float(ignored.detach()) == 0.0
 
 
+def _collated(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
+    batch = together([torch.tensor(row["input_ids"]) for row in rows], "right")
+    labels = torch.full((len(rows), max(len(row["labels"]) for row in rows)), -100)
+    for number, row in enumerate(rows):
+        labels[number, : len(row["labels"])] = torch.tensor(row["labels"])
+    return {**batch, "labels": labels}
+
+
+def test_accumulation_changes_no_step_of_transformers_trainer(tmp_path):
+    from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+    rows = zip(ids(23, 9, 15, 30), ids(2, 6, 1, 4, seed=1), strict=True)
+    data = [{"input_ids": text.tolist(), "labels": target.tolist()} for text, target in rows]
+    trained = []
+    for size, accumulation in ((4, 1), (1, 4)):
+        model = build(MullaT5ForConditionalGeneration, dropout_rate=0.0)
+        arguments = Seq2SeqTrainingArguments(
+            str(tmp_path),
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=accumulation,
+            gradient_checkpointing=accumulation > 1,
+            max_steps=2,
+            learning_rate=1e-2,
+            optim="sgd",
+            use_cpu=True,
+            report_to=[],
+            save_strategy="no",
+            disable_tqdm=True,
+        )
+        Seq2SeqTrainer(model, arguments, train_dataset=data, data_collator=_collated).train()
+        trained.append({name: parameter.detach() for name, parameter in model.named_parameters()})
+    fresh = dict(build(MullaT5ForConditionalGeneration).named_parameters())
+    for name, parameter in trained[0].items():
+        torch.testing.assert_close(trained[1][name], parameter, atol=1e-6, rtol=0)
+        assert not torch.equal(parameter, fresh[name])
+
+
 @pytest.mark.parametrize("kind", [MullaT5ForQuestionAnswering, MullaT5ForSequenceClassification])
 def test_heads_divide_by_all_examples_of_a_step(kind):
     rows, model = ids(23, 9, 15), build(kind, num_labels=3)
@@ -422,3 +462,11 @@ def test_used_wrongly():
             UsageError, match=f"`{name}` must be set to make the decoder's input of labels, got None; T5's"
         ):
             build(MullaT5ForConditionalGeneration, **{name: None})(**inputs, labels=inputs["input_ids"])
+
+
+def test_the_mechanism_is_there_without_transformers():
+    code = "import sys, narrows.mulla; narrows.mulla.Pyramid; print('transformers' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+    with pytest.raises(AttributeError, match="module 'narrows.mulla' has no attribute 'Muller'"):
+        _ = narrows.mulla.Muller

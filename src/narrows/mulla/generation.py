@@ -87,39 +87,25 @@ class MullaT5ForConditionalGeneration(MullaT5PreTrainedModel, GenerationMixin):
         Raises:
             UsageError: no input for the decoder, or as `MullaT5Stack.forward`.
         """
-        if encoder_outputs is None:
-            encoder_outputs = self.encoder(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                inputs_embeds=inputs_embeds,
-                output_attentions=output_attentions,
-                output_hidden_states=output_hidden_states,
-            )
-        elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = BaseModelOutput(*encoder_outputs[:2])
         if decoder_input_ids is None and decoder_inputs_embeds is None:
-            if labels is None:
-                raise UsageError(
-                    "expected decoder_input_ids, decoder_inputs_embeds or labels, got none; pass one of them, "
-                    "or call `generate`"
-                )
-            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+            decoder_input_ids = self._shifted(labels)
+        shown = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
+        encoded = _as_output(encoder_outputs)
+        if encoded is None:
+            encoded = self.encoder(input_ids, attention_mask, inputs_embeds, **shown, return_dict=True)
         decoded = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
             inputs_embeds=decoder_inputs_embeds,
             cache=cache,
-            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=attention_mask,
             use_cache=self.config.use_cache if use_cache is None else use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
+            **shown,
             **kwargs,
         )
-        states = decoded.last_hidden_state
-        if self.config.scale_decoder_outputs:
-            states = states * self.config.d_model**-0.5
-        logits = self.lm_head(states)
+        scale = self.config.d_model**-0.5 if self.config.scale_decoder_outputs else 1.0
+        logits = self.lm_head(decoded.last_hidden_state * scale)
         return Seq2SeqLMOutput(
             loss=None if labels is None else _loss(logits, labels, num_items_in_batch),
             logits=logits,
@@ -127,9 +113,17 @@ class MullaT5ForConditionalGeneration(MullaT5PreTrainedModel, GenerationMixin):
             decoder_hidden_states=decoded.hidden_states,
             decoder_attentions=decoded.attentions,
             cross_attentions=decoded.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
         )
+
+    def _shifted(self, labels: Tensor | None) -> Tensor:
+        if labels is None:
+            raise UsageError(
+                "expected decoder_input_ids, decoder_inputs_embeds or labels, got none; pass one of them, "
+                "or call `generate`"
+            )
+        return self.prepare_decoder_input_ids_from_labels(labels)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target"]:
         """The labels shifted right by one, after the token that every target starts with; the name that collators call.
@@ -144,6 +138,13 @@ class MullaT5ForConditionalGeneration(MullaT5PreTrainedModel, GenerationMixin):
         shifted = labels.new_full(labels.shape, start)
         shifted[..., 1:] = labels[..., :-1]
         return shifted.masked_fill(shifted == _IGNORED, padding)
+
+
+def _as_output(encoder_outputs: Any) -> Any:
+    """A tuple of last and all states as the output it stands for."""
+    if encoder_outputs is None or isinstance(encoder_outputs, BaseModelOutput):
+        return encoder_outputs
+    return BaseModelOutput(*encoder_outputs[:2])
 
 
 def _loss(logits: Tensor, labels: Tensor, num_items: Tensor | int | None) -> Tensor:
