@@ -1,6 +1,8 @@
 """Checkpoints of the T5 family into Mullas: every tensor accounted for, and every misfit refused by name."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -280,6 +282,27 @@ def test_training_a_converted_model_leaves_its_source_alone(tmp_path):
         for parameter in model.parameters():
             parameter.add_(1.0)
     assert (tmp_path / "model.safetensors").read_bytes() == before
+
+
+_CONVERT = """
+import resource, sys
+from narrows.mulla.model import MullaT5ForConditionalGeneration
+from transformers import LongT5Config
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+MullaT5ForConditionalGeneration.from_longt5(sys.argv[1], variant="fixed").save_pretrained(sys.argv[2])
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+@pytest.mark.slow
+def test_memory_stays_near_the_size_of_the_weights(tmp_path):
+    base = {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_layers": 12, "num_heads": 12}
+    config = LongT5Config(**base, feed_forward_proj="gated-gelu", encoder_attention_type="transient-global")
+    LongT5ForConditionalGeneration(config).save_pretrained(tmp_path / "base")
+    weights = (tmp_path / "base" / "model.safetensors").stat().st_size
+    arguments = [sys.executable, "-c", _CONVERT, str(tmp_path / "base"), str(tmp_path / "out")]
+    peak = int(subprocess.run(arguments, capture_output=True, text=True, check=True).stdout)
+    assert weights > 800e6 and peak < 1.5 * weights
 
 
 def test_what_does_not_fit_is_refused_by_name(tmp_path):

@@ -104,8 +104,10 @@ class MullaT5ForConditionalGeneration(MullaT5PreTrainedModel, GenerationMixin):
             **shown,
             **kwargs,
         )
-        scale = self.config.d_model**-0.5 if self.config.scale_decoder_outputs else 1.0
-        logits = self.lm_head(decoded.last_hidden_state * scale)
+        states = decoded.last_hidden_state
+        if self.config.scale_decoder_outputs:
+            states = states * self.config.d_model**-0.5
+        logits = self.lm_head(states)
         return Seq2SeqLMOutput(
             loss=None if labels is None else _loss(logits, labels, num_items_in_batch),
             logits=logits,
