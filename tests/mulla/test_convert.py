@@ -377,6 +377,11 @@ def test_used_wrongly(tmp_path):
         ConversionError, match=r"of the T5 family \(longt5, t5, mt5\), got model type 'bert'; convert a Lon"
     ):
         convert_checkpoint(tmp_path / "bert")
+    MullaT5EncoderModel.from_longt5(tmp_path / "t5").save_pretrained(tmp_path / "mulla")
+    with pytest.raises(
+        ConversionError, match="of the T5 family .*, got model type 'narrows-mulla-t5'; convert a LongT5"
+    ):
+        convert_checkpoint(tmp_path / "mulla")
     change_config(tmp_path / "t5", model_type="no-such-model")
     with pytest.raises(
         ConversionError, match="expected a config.json of a known model in .*, got none that can be read"

@@ -21,6 +21,7 @@ from narrows.mulla.model import (
     MullaT5ForSequenceClassification,
     MullaT5PreTrainedModel,
 )
+from narrows.mulla.register import register
 from narrows.mulla.rules import LEVEL_TABLES, inspect_source, t5_rules
 
 __all__ = ["TASKS", "convert_checkpoint"]
@@ -125,6 +126,8 @@ def convert_checkpoint(
 
 
 def _source_config(folder: Path) -> PreTrainedConfig:
+    # So that a Mulla is refused as what it is, and not as an unknown model.
+    register()
     try:
         source = AutoConfig.from_pretrained(folder)
     except NarrowsError:
