@@ -37,6 +37,14 @@ if TYPE_CHECKING:
         DeformerModel,
     )
     from narrows.hf.register import register_all
+    from narrows.mulla import (
+        MullaT5Config,
+        MullaT5EncoderModel,
+        MullaT5ForConditionalGeneration,
+        MullaT5ForEmbedding,
+        MullaT5ForQuestionAnswering,
+        MullaT5ForSequenceClassification,
+    )
     from narrows.serving import Reader
     from narrows.serving.pipeline import register_pipeline
     from narrows.store import Store
@@ -49,6 +57,12 @@ _LAZY = {
     "DeformerForQuestionAnswering": "narrows.deformer",
     "DeformerForSequenceClassification": "narrows.deformer",
     "DeformerModel": "narrows.deformer",
+    "MullaT5Config": "narrows.mulla",
+    "MullaT5EncoderModel": "narrows.mulla",
+    "MullaT5ForConditionalGeneration": "narrows.mulla",
+    "MullaT5ForEmbedding": "narrows.mulla",
+    "MullaT5ForQuestionAnswering": "narrows.mulla",
+    "MullaT5ForSequenceClassification": "narrows.mulla",
     "Reader": "narrows.serving",
     "Store": "narrows.store",
     "register_all": "narrows.hf.register",
@@ -63,6 +77,12 @@ __all__ = [
     "DeformerModel",
     "DocumentError",
     "MissingExtraError",
+    "MullaT5Config",
+    "MullaT5EncoderModel",
+    "MullaT5ForConditionalGeneration",
+    "MullaT5ForEmbedding",
+    "MullaT5ForQuestionAnswering",
+    "MullaT5ForSequenceClassification",
     "NarrowsError",
     "OutputError",
     "Reader",

@@ -80,6 +80,79 @@ def test_convert_splits_a_deformer_elsewhere(tiny_bert, tmp_path, capsys) -> Non
     assert DeformerForQuestionAnswering.from_pretrained(second).config.split_layer == 1
 
 
+@pytest.fixture
+def tiny_longt5(tmp_path: Path, tiny_bert: Path) -> Path:
+    """A random transient-global LongT5 with the tokenizer of the tiny BERT."""
+    import torch
+    from transformers import AutoTokenizer, LongT5Config, LongT5ForConditionalGeneration
+
+    folder = tmp_path / "longt5"
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    tokenizer.save_pretrained(folder)
+    sizes = {"vocab_size": len(tokenizer), "d_model": 12, "d_kv": 4, "d_ff": 16, "num_layers": 2, "num_heads": 3}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = LongT5Config(**sizes, encoder_attention_type="transient-global", decoder_start_token_id=0)
+        LongT5ForConditionalGeneration(config).save_pretrained(folder)
+    return folder
+
+
+def test_convert_makes_a_mulla_that_writes(tiny_longt5, tmp_path, capsys) -> None:
+    from transformers import AutoTokenizer
+
+    from narrows.mulla import MullaT5ForConditionalGeneration
+
+    out = tmp_path / "out"
+    arguments = ["convert", str(tiny_longt5), str(out), "--to", "mulla", "--variant", "dynamic", "--pooling-rate", "8"]
+    assert main([*arguments, "--json"]) == 0
+    output = capsys.readouterr()
+    report = json.loads(output.out)
+    assert (report["variant"], report["pooling_rate"], report["num_levels"]) == ("dynamic", 8, None)
+    assert report["local_radius"] == 127 and "global_input_layer_norm" in output.err
+    assert json.loads((out / "conversion.json").read_text())["used"] == report["used"]
+    model = MullaT5ForConditionalGeneration.from_pretrained(out)
+    inputs = AutoTokenizer.from_pretrained(out)("the boat went down the river.", return_tensors="pt")
+    assert model.generate(inputs.input_ids, max_new_tokens=3).shape[0] == 1
+    fixed = ["--variant", "fixed", "--num-levels", "2", "--local-radius", "5", "--new-tables", "global"]
+    head = ["--task", "question-answering", "--force", "--json", "--quiet"]
+    assert main(["convert", str(tiny_longt5), str(out), "--to", "mulla", *fixed, *head]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["pooling_rate"], report["num_levels"], report["local_radius"]) == (4, 2, 5)
+    assert sorted(report["new"]) == ["qa_outputs.bias", "qa_outputs.weight"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            ["--to", "mulla", "-k", "2"],
+            "expected options of mulla, got --split-layer, which it does not have; leave it",
+        ),
+        (
+            ["--to", "mulla", "--passage-positions", "restart"],
+            "expected options of mulla, got --passage-positions, which it does not have; leave it out",
+        ),
+        (
+            ["-k", "2", "--variant", "fixed"],
+            "expected options of deformer, got --variant, which it does not have; leave",
+        ),
+        (
+            ["-k", "2", "--pooling-rate", "8"],
+            "expected options of deformer, got --pooling-rate, which it does not have",
+        ),
+        (
+            ["-k", "2", "--task", "generation"],
+            "--task must be one of question-answering, sequence-classification, encoder for deformer, got generation",
+        ),
+        ([], "expected --split-layer (-k) for deformer, got none; 0 is the joint model"),
+        (["--to", "mulla", "--num-levels", "2"], "`num_levels` must be None for the dynamic variant"),
+    ],
+)
+def test_options_of_another_family_are_refused_by_name(arguments, text, tiny_longt5, tmp_path, capsys) -> None:
+    assert text in _refused(capsys, "convert", str(tiny_longt5), str(tmp_path / "out"), *arguments)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_config_with_a_field_of_another_type_is_one_sentence(tiny_bert, squad, tmp_path, capsys) -> None:
     model, out = tmp_path / "model", str(tmp_path / "out")
     assert main(["convert", str(tiny_bert), str(model), "-k", "3", "--quiet"]) == 0

@@ -52,7 +52,9 @@ def test_the_right_weights_are_taken_from_the_package(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt"])
 def test_a_checkpoint_without_a_vocabulary_is_refused(name, tmp_path):
-    with pytest.raises(ConversionError, match=r"expected tokenizer.json or vocab.txt in .*, got neither; copy"):
+    with pytest.raises(
+        ConversionError, match=r"expected tokenizer.json, vocab.txt or spiece.model in .*, got none; copy"
+    ):
         require_tokenizer(tmp_path)
     (tmp_path / name).write_text("{}")
     require_tokenizer(tmp_path)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, mse_loss
 
 from narrows.errors import UsageError
-from narrows.losses import classification_loss, span_log_probabilities, span_loss
+from narrows.losses import classification_loss, span_log_probabilities, span_loss, token_loss
 
 
 def _logits(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -80,3 +80,12 @@ def test_a_position_outside_the_row_is_an_error(first, last, name, low, high):
     text = f"`{name}` must lie in a row of 7 tokens, got {low} to {high}; use 0 for no answer"
     with pytest.raises(UsageError, match=text):
         span_loss(logits, logits, torch.tensor(first), torch.tensor(last))
+
+
+def test_token_loss_is_the_cross_entropy_of_labels_that_count():
+    logits, labels = _logits(2, 4, 7), torch.tensor([[3, 0, -100, -100], [6, -100, 1, 2]])
+    expected = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+    torch.testing.assert_close(token_loss(logits, labels), expected)
+    assert float(token_loss(logits, torch.full((2, 4), -100))) == 0.0
+    assert float(token_loss(logits, labels.masked_fill(labels == -100, 9), ignored=9)) == float(expected)
+    assert token_loss(logits.bfloat16(), labels).dtype == torch.float32

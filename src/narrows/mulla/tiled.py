@@ -58,6 +58,8 @@ class TiledPlan(NamedTuple):
             cut = (states[rows, :, :real] for states in (query, key, value))
             attended = _TiledAttention.apply(*cut, self.bias, settings)
             parts.append(attended if real == length else functional.pad(attended, (0, 0, 0, length - real)))
+        if not parts:
+            return torch.zeros_like(query)
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _row_groups(self) -> Iterator[tuple[slice, int]]:

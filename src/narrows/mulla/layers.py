@@ -1,0 +1,81 @@
+"""The encoder's layers: T5's own norms and feed-forward layers, around multi-level local attention.
+
+Parameters have T5's names, so that its checkpoints, adapters and tools fit.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.models.t5.modeling_t5 import T5LayerFF, T5LayerNorm
+
+from narrows.mulla.attention import MullaPlan, mulla_attention
+from narrows.mulla.config import MullaT5Config
+
+__all__ = ["MullaT5Attention", "MullaT5Block", "SpanHead"]
+
+
+class MullaT5Attention(nn.Module):
+    """Projections without a bias around `mulla_attention`."""
+
+    def __init__(self, config: MullaT5Config):
+        super().__init__()
+        self.heads = config.num_heads
+        self.dropout_rate = config.dropout_rate
+        inner = config.num_heads * config.d_kv
+        self.q = nn.Linear(config.d_model, inner, bias=False)
+        self.k = nn.Linear(config.d_model, inner, bias=False)
+        self.v = nn.Linear(config.d_model, inner, bias=False)
+        self.o = nn.Linear(inner, config.d_model, bias=False)
+
+    def forward(self, states: Float[Tensor, "batch length width"], plan: MullaPlan) -> Tensor:
+        query, key, value = (
+            projection(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for projection in (self.q, self.k, self.v)
+        )
+        attended = mulla_attention(query, key, value, plan, dropout=self.dropout_rate if self.training else 0.0)
+        return self.o(attended.transpose(1, 2).flatten(2))
+
+
+class _SelfAttention(nn.Module):
+    """Norm, attention and what goes past them, named as in T5."""
+
+    def __init__(self, config: MullaT5Config):
+        super().__init__()
+        self.SelfAttention = MullaT5Attention(config)
+        self.layer_norm = T5LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
+        self.dropout = nn.Dropout(config.dropout_rate)
+
+    def forward(self, states: Tensor, plan: MullaPlan) -> Tensor:
+        return states + self.dropout(self.SelfAttention(self.layer_norm(states), plan))
+
+
+class MullaT5Block(GradientCheckpointingLayer):
+    """A layer of the encoder."""
+
+    def __init__(self, config: MullaT5Config):
+        super().__init__()
+        self.chunk = config.encoder_feed_forward_chunk
+        # T5's layers take any config with its fields.
+        self.layer = nn.ModuleList([_SelfAttention(config), T5LayerFF(config)])  # pyright: ignore[reportArgumentType]
+
+    def forward(self, states: Float[Tensor, "batch length width"], bias: Tensor, plan: MullaPlan) -> Tensor:
+        """States after attention and feed-forward.
+
+        Args:
+            states: `[batch, length, width]`, real tokens at the front of each row.
+            bias: `plan.bias`, handed over by itself so that reentrant checkpointing sees its gradient.
+            plan: of `plan_attention`.
+        """
+        attention, feed_forward = self.layer
+        states = attention(states, plan.with_bias(bias))
+        tokens = states.shape[0] * states.shape[1]
+        if not 0 < self.chunk < tokens:
+            return feed_forward(states)
+        # Token by token, so that the inner states of a chunk only are in memory.
+        chunks = [feed_forward(part) for part in states.flatten(0, 1).split(self.chunk)]
+        return torch.cat(chunks).view_as(states)
+
+
+class SpanHead(nn.Linear):
+    """Start and end logits; a class of its own, so that T5's initialisation knows it from other projections."""
