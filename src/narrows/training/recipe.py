@@ -9,13 +9,17 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from narrows.errors import RecipeError
+from narrows.training.planted.recipe import PlantedRecipe
 from narrows.training.sections import Recipe
 from narrows.training.spans.recipe import SpanRecipe
 
 __all__ = ["RECIPES", "load_recipe", "save_recipe"]
 
 # The recipe of each task. A new task is a line here, and one in `tasks.py`.
-RECIPES: dict[str, type[Recipe]] = {"question-answering": SpanRecipe}
+RECIPES: dict[str, type[Recipe]] = {
+    "question-answering": SpanRecipe,
+    "planted-facts": PlantedRecipe,
+}
 
 
 def load_recipe(path: str | Path, *, settings: Mapping[str, str] | None = None) -> Recipe:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from accelerate import PartialState
 from torch import nn
-from transformers import AutoConfig, AutoTokenizer, TrainingArguments
+from transformers import AutoConfig, AutoTokenizer
 
 from narrows._plural import count
 from narrows.data import SpanEncoder
@@ -19,6 +19,7 @@ from narrows.evaluation.metrics import squad_scores
 from narrows.evaluation.spans import predict_spans
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
+from narrows.training.arguments import training_arguments
 from narrows.training.batches import BatchPlan
 from narrows.training.spans.data import SpanRows, collate_rows, read_parts
 from narrows.training.spans.objective import SpanObjective
@@ -95,7 +96,13 @@ def build_run(recipe: SpanRecipe, *, data: Path, output: Path, quiet: bool = Fal
         evaluate_model=evaluate_model,
         layer_decay=recipe.optimiser.layer_decay,
         model=model,
-        args=_arguments(recipe, output, quiet=quiet),
+        args=training_arguments(
+            recipe.optimiser,
+            output,
+            evaluate_every=recipe.evaluate_every,
+            metric="f1" if recipe.data.tune else None,
+            quiet=quiet,
+        ),
         train_dataset=rows,
         eval_dataset=tune_features,
         callbacks=[stop, ClockCheckpoint(), JsonLog(output / "log.jsonl")],
@@ -185,33 +192,3 @@ def _tune_evaluation(recipe: SpanRecipe, tokenizer: Any, data: Path, *, max_answ
         return {"f1": scores.f1, "exact": scores.exact}
 
     return features, evaluate
-
-
-def _arguments(recipe: SpanRecipe, output: Path, *, quiet: bool) -> TrainingArguments:
-    optimiser = recipe.optimiser
-    evaluates = bool(recipe.data.tune)
-    return TrainingArguments(
-        output_dir=str(output),
-        num_train_epochs=1,
-        gradient_accumulation_steps=optimiser.accumulation,
-        learning_rate=optimiser.learning_rate,
-        lr_scheduler_type="linear",
-        warmup_steps=optimiser.warmup,
-        weight_decay=optimiser.weight_decay,
-        max_grad_norm=optimiser.max_grad_norm,
-        bf16=optimiser.dtype == "bfloat16",
-        use_cpu=not torch.cuda.is_available(),
-        seed=optimiser.seed,
-        logging_steps=20,
-        eval_strategy="steps" if evaluates else "no",
-        eval_steps=recipe.evaluate_every,
-        save_strategy="steps",
-        save_steps=recipe.evaluate_every,
-        save_total_limit=2,
-        load_best_model_at_end=evaluates,
-        metric_for_best_model="f1" if evaluates else None,
-        greater_is_better=True if evaluates else None,
-        remove_unused_columns=False,
-        report_to="tensorboard",
-        disable_tqdm=quiet,
-    )

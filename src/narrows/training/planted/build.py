@@ -1,0 +1,175 @@
+"""A recipe of planted facts becomes an encoder, its texts, an objective and a trainer; and how it is tested."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from tqdm.auto import tqdm
+
+from narrows.training.arguments import training_arguments
+from narrows.training.batches import BatchPlan
+from narrows.training.planted.data import PlantedRows, collate_texts, read_texts
+from narrows.training.planted.model import PlantedReader, build_reader
+from narrows.training.planted.recipe import PlantedRecipe
+from narrows.training.tasks import Plan, Run
+from narrows.training.trainer import ClockCheckpoint, JsonLog, NarrowsTrainer, StopSignal
+
+__all__ = ["AnswerObjective", "Cell", "build_run", "plan_run", "count_right"]
+
+# Other numbers than any seed of a recipe gives to its training texts.
+_TUNE_SEED, _TEST_SEED = -1, -2
+_TUNE_TEXTS = 64
+
+
+class _Counts(NamedTuple):
+    texts: Tensor
+
+
+class AnswerObjective:
+    """Cross entropy of the answers, a mean over the texts of the whole optimiser step."""
+
+    def counts(self, batches: Sequence[Mapping[str, Tensor]]) -> _Counts:
+        return _Counts(torch.tensor(sum(len(batch["answers"]) for batch in batches)))
+
+    def __call__(self, model: nn.Module, batch: Mapping[str, Tensor], counts: _Counts) -> Tensor:
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+        return cross_entropy(logits.float(), batch["answers"], reduction="sum") / counts.texts
+
+
+class Cell(NamedTuple):
+    """Test texts of one length whose facts lie in one range of distances.
+
+    Attributes:
+        length: tokens of the texts.
+        low, high: distances from `low` up to, but not with, `high`.
+        texts: how many.
+        right: how many were answered rightly.
+    """
+
+    length: int
+    low: int
+    high: int
+    texts: int
+    right: int
+
+
+def plan_run(recipe: PlantedRecipe, *, data: Path, runs: Path | None = None) -> Plan:
+    """Count texts, tokens and steps; no text is made."""
+    lengths = _lengths(recipe)
+    batches = _batches(recipe, lengths)
+    return Plan(len(lengths), sum(lengths), -(-len(batches) // recipe.optimiser.accumulation), {})
+
+
+def build_run(recipe: PlantedRecipe, *, data: Path, output: Path, quiet: bool = False, runs: Path | None = None) -> Run:
+    """Everything a run needs, in `output`; `accuracy.json` stands beside the model at the end."""
+    optimiser = recipe.optimiser
+    torch.manual_seed(optimiser.seed)
+    texts = read_texts(recipe.data, data)
+    reader = build_reader(
+        recipe.model,
+        vocabulary_size=texts.train.vocabulary_size,
+        values=texts.train.values,
+        dropout=optimiser.dropout,
+    )
+    rows = PlantedRows(texts.train, _lengths(recipe), seed=optimiser.seed)
+    tune = PlantedRows(
+        texts.train, [length for length in recipe.data.lengths for _ in range(_TUNE_TEXTS)], seed=_TUNE_SEED
+    )
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        return _summary(count_right(model, tune, recipe, quiet=True), recipe.reach)
+
+    stop = StopSignal()
+    trainer = NarrowsTrainer(
+        objective=AnswerObjective(),
+        plan=_batches(recipe, rows.lengths),
+        collate=collate_texts,
+        evaluate_model=evaluate,
+        layer_decay=optimiser.layer_decay,
+        model=reader,
+        args=training_arguments(
+            optimiser, output, evaluate_every=recipe.evaluate_every, metric="accuracy", quiet=quiet
+        ),
+        train_dataset=rows,
+        eval_dataset=tune,
+        callbacks=[stop, ClockCheckpoint(), JsonLog(output / "log.jsonl")],
+    )
+
+    def save(folder: Path) -> None:
+        rows = PlantedRows(texts.test, recipe.data.test_lengths * recipe.data.tests, seed=_TEST_SEED)
+        cells = count_right(reader, rows, recipe, quiet=quiet)
+        _save(reader, cells, folder)
+
+    return Run(trainer, stop, plan_run(recipe, data=data), save)
+
+
+def count_right(model: nn.Module, rows: PlantedRows, recipe: PlantedRecipe, *, quiet: bool) -> list[Cell]:
+    """How many texts are answered rightly, by length and distance.
+
+    The ranges are up to the reach of local attention, and twice as far from one to the next.
+    """
+    was_training = model.training
+    model.eval()
+    found: dict[tuple[int, int], list[int]] = {}
+    device = next(model.parameters()).device
+    batches = BatchPlan(rows.lengths, batch_tokens=max(rows.lengths, default=0) * 4, epochs=1, seed=0)
+    for indices in tqdm(batches, desc="Testing", unit=" batches", disable=quiet):
+        batch = collate_texts([rows[index] for index in indices])
+        with torch.inference_mode():
+            logits = model(input_ids=batch["input_ids"].to(device), attention_mask=batch["attention_mask"].to(device))
+        right = (logits.argmax(-1).cpu() == batch["answers"]).tolist()
+        for index, distance, is_right in zip(indices, batch["distances"].tolist(), right, strict=True):
+            cell = found.setdefault((rows.lengths[index], _range_of(distance, recipe.reach)), [0, 0])
+            cell[0] += 1
+            cell[1] += is_right
+    model.train(was_training)
+    return [Cell(length, *_bounds(number, recipe.reach), *counts) for (length, number), counts in sorted(found.items())]
+
+
+def _range_of(distance: int, reach: int) -> int:
+    number = 0
+    while distance > reach * 2**number:
+        number += 1
+    return number
+
+
+def _bounds(number: int, reach: int) -> tuple[int, int]:
+    return (0 if number == 0 else reach * 2 ** (number - 1) + 1), reach * 2**number + 1
+
+
+def _summary(cells: Sequence[Cell], reach: int) -> dict[str, float]:
+    """Shares in percent: of all texts, of near facts, of those beyond the reach of local attention."""
+
+    def share(chosen: Sequence[Cell]) -> float:
+        texts = sum(cell.texts for cell in chosen)
+        return 100 * sum(cell.right for cell in chosen) / texts if texts else 0.0
+
+    near = [cell for cell in cells if cell.high <= reach + 1]
+    return {
+        "accuracy": share(cells),
+        "accuracy_near": share(near),
+        "accuracy_far": share([cell for cell in cells if cell not in near]),
+    }
+
+
+def _lengths(recipe: PlantedRecipe) -> list[int]:
+    lengths = recipe.data.lengths
+    return [lengths[index % len(lengths)] for index in range(recipe.data.texts)]
+
+
+def _batches(recipe: PlantedRecipe, lengths: Sequence[int]) -> BatchPlan:
+    optimiser = recipe.optimiser
+    return BatchPlan(lengths, batch_tokens=optimiser.batch_tokens, epochs=optimiser.epochs, seed=optimiser.seed)
+
+
+def _save(reader: PlantedReader, cells: Sequence[Cell], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({name: tensor.contiguous() for name, tensor in reader.state_dict().items()}, folder / "model.safetensors")
+    table: list[dict[str, Any]] = [cell._asdict() for cell in cells]
+    (folder / "accuracy.json").write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    reader.encoder.config.save_pretrained(folder)  # type: ignore[operator]

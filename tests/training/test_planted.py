@@ -1,0 +1,138 @@
+"""Small encoders learn planted facts: every kind of attention trains, resumes and is tested alike."""
+
+import json
+
+import pytest
+import torch
+
+from narrows.errors import RecipeError, UsageError
+from narrows.training.planted.build import Cell, count_right
+from narrows.training.planted.data import PlantedRows, collate_texts, read_texts
+from narrows.training.planted.model import build_reader
+from narrows.training.planted.recipe import PlantedRecipe
+from narrows.training.recipe import load_recipe
+from narrows.training.run import train
+from narrows.training.tasks import plan_run
+
+_KINDS = ("local", "tglobal", "fixed", "dynamic")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train.txt").write_text("It rained on the old mill. " * 300)
+    (tmp_path / "test.txt").write_text("A child found the old mill! " * 300)
+    return tmp_path
+
+
+def _recipe(attention: str = "dynamic", **sections) -> PlantedRecipe:
+    raw = {
+        "name": "tiny",
+        "task": "planted-facts",
+        "model": {"attention": attention, "layers": 2, "width": 16, "heads": 2, "feed_forward": 32, "local_radius": 4},
+        "data": {
+            "train_text": "train.txt",
+            "test_text": "test.txt",
+            "vocabulary": 20,
+            "names": 4,
+            "values": 3,
+            "facts": 1,
+            "lengths": [32, 48],
+            "texts": 24,
+            "test_lengths": [32, 64],
+            "tests": 10,
+        },
+        "optimiser": {"batch_tokens": 128, "learning_rate": 1e-2, "seed": 3},
+        "evaluate_every": 4,
+    }
+    for name, value in sections.items():
+        raw[name] = {**raw[name], **value} if isinstance(raw.get(name), dict) else value
+    return PlantedRecipe.model_validate(raw)
+
+
+@pytest.mark.parametrize("attention", _KINDS)
+def test_every_kind_trains_and_is_tested_by_distance(attention, folder) -> None:
+    model = train(_recipe(attention), data=folder, output=folder / "run", quiet=True)
+    cells = [Cell(**cell) for cell in json.loads((model / "accuracy.json").read_text())]
+    assert {cell.length for cell in cells} == {32, 64}
+    for length in (32, 64):
+        assert sum(cell.texts for cell in cells if cell.length == length) == 10
+    # Reach is 2 layers × 4 tokens: up to 8, 9 to 16, 17 to 32, …
+    assert {(cell.low, cell.high) for cell in cells} <= {(0, 9), (9, 17), (17, 33), (33, 65)}
+    assert all(0 <= cell.right <= cell.texts for cell in cells)
+    assert "planted" in (model / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_fact_next_to_its_question_is_learnt(folder) -> None:
+    recipe = _recipe(
+        data={"lengths": [28], "texts": 4000, "test_lengths": [28], "vocabulary": 12, "values": 2},
+        optimiser={"batch_tokens": 448, "learning_rate": 5e-3},
+        model={"local_radius": 8, "width": 32},
+        evaluate_every=1000,
+    )
+    model = train(recipe, data=folder, output=folder / "run", quiet=True)
+    cells = [Cell(**cell) for cell in json.loads((model / "accuracy.json").read_text())]
+    assert sum(cell.right for cell in cells) >= 9
+
+
+def test_a_batch_reads_what_a_text_alone_reads(folder) -> None:
+    recipe = _recipe()
+    task = read_texts(recipe.data, folder).train
+    reader = build_reader(recipe.model, vocabulary_size=task.vocabulary_size, values=3, dropout=0.0).eval()
+    rows = PlantedRows(task, [32, 48, 40], seed=0)
+    texts = [rows[index] for index in range(3)]
+
+    def logits(chosen):
+        batch = collate_texts(chosen)
+        return reader(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+
+    with torch.inference_mode():
+        torch.testing.assert_close(logits(texts), torch.cat([logits([text]) for text in texts]), atol=1e-5, rtol=0)
+
+
+def test_a_reader_that_always_answers_rightly_has_all_cells_full(folder) -> None:
+    recipe = _recipe()
+    rows = PlantedRows(read_texts(recipe.data, folder).test, [32] * 9 + [64] * 7, seed=5)
+
+    class Oracle(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.unused = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, input_ids, attention_mask):
+            values = torch.arange(6, 9)
+            return (input_ids[:, :, None] == values).any(1).float()
+
+    cells = count_right(Oracle(), rows, recipe, quiet=True)
+    assert sum(cell.right for cell in cells) == sum(cell.texts for cell in cells) == 16
+
+
+def test_plan_counts_without_reading(tmp_path) -> None:
+    plan = plan_run(_recipe(), data=tmp_path)
+    assert plan.rows == 24 and plan.tokens == 12 * 32 + 12 * 48 and plan.steps >= 9
+
+
+def test_missing_text_is_named(folder) -> None:
+    with pytest.raises(UsageError, match=r"expected running text in .*none.txt, got a file that cannot be read"):
+        read_texts(_recipe(data={"train_text": "none.txt"}).data, folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"model": {"pooling_rate": 4}}, "expected no 'model.pooling_rate' in .* with attention 'local', got 4"),
+        ({"model": {"num_levels": 2}}, "expected no 'model.num_levels' in .* with attention 'local', got 2"),
+        ({"model": {"heads": 3}}, "expected 'model.width' in .* to be a multiple of the 3 heads, got 16"),
+        (
+            {"optimiser": {"batch_tokens": 47}},
+            "expected 'optimiser.batch_tokens' in .* of at least the longest text, 48",
+        ),
+    ],
+)
+def test_keys_that_do_not_go_together(changes, text, tmp_path) -> None:
+    import yaml
+
+    recipe = _recipe("local", **changes)
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(recipe.model_dump()))
+    with pytest.raises(RecipeError, match=text):
+        load_recipe(tmp_path / "a.yaml")
