@@ -1,7 +1,6 @@
 """`narrows convert`: a BERT checkpoint into a DeFormer."""
 
 import os
-import shutil
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -47,21 +46,24 @@ def command(
 
     from narrows.deformer.convert import convert_checkpoint
     from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
+    from narrows.training.writing import fresh_folder
 
     logging.disable_progress_bar()
     folder = checkpoint_folder(checkpoint)
     require_tokenizer(folder)
     model, report = convert_checkpoint(folder, split_layer=split_layer, task=task, passage_positions=passage_positions)
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    model.save_pretrained(partial)
-    AutoTokenizer.from_pretrained(folder).save_pretrained(partial)
-    report.save(partial)
-    out.mkdir(parents=True, exist_ok=True)
-    # The config comes last: a folder that has one is whole.
-    for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
-        os.replace(path, out / path.name)
-    partial.rmdir()
+    # "." and ".." have no name of their own.
+    target = out.resolve()
+    place = target if target.is_dir() else target.parent
+    place.mkdir(parents=True, exist_ok=True)
+    with fresh_folder(place, target) as partial:
+        model.save_pretrained(partial)
+        AutoTokenizer.from_pretrained(folder).save_pretrained(partial)
+        report.save(partial)
+        target.mkdir(exist_ok=True)
+        # The config comes last: a folder that has one is whole.
+        for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
+            os.replace(path, target / path.name)
     if json:
         options.emit_json({"model": out, "split_layer": split_layer, **report.as_dict()})
     console = options.stderr_console(quiet=quiet)
