@@ -148,6 +148,12 @@ def test_a_file_gives_a_line_for_each_question(ask, tmp_path) -> None:
         ('{"id": true, "question": "who?"}', 'expected an "id" (text or number) on line 2 of'),
         ('{"id": 1, "question": " "}', "line 2 of"),
         (json.dumps({"id": 1, "question": "why " * 99}), "a question must have at most 64 tokens, got 99"),
+        (
+            json.dumps({"id": 1, "question": "\ud800 x"}),
+            "jsonl: expected a question in Unicode, but its character 0 is",
+        ),
+        (f'{{"id": {"1" * 5000}, "question": "x"}}', "jsonl, got no JSON (a number has too many digits); correct or"),
+        ("[" * 100_000, "jsonl, got no JSON (it is nested too deep); correct or remove the line"),
     ],
 )
 def test_a_bad_line_keeps_what_was_answered_before(ask, tmp_path, line, sentence) -> None:
@@ -169,7 +175,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence(ask, tmp_path) -> None:
 
 def test_a_session_answers_line_by_line_and_outlives_errors(ask, monkeypatch) -> None:
     asked = f"{QUESTION}\n{'why ' * 99}\nwho sang?\n\nnever asked?\n"
-    monkeypatch.setattr("sys.stdin", io.StringIO(asked))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(asked.encode())))
     code, out, err = ask("--json")
     assert code == 0
     assert [json.loads(line)["question"] for line in out.splitlines()] == [QUESTION, "who sang?"]
@@ -177,9 +183,38 @@ def test_a_session_answers_line_by_line_and_outlives_errors(ask, monkeypatch) ->
 
 
 def test_a_session_ends_with_its_input(ask, monkeypatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("who sang?"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"who sang?")))
     code, out, _ = ask()
     assert code == 0 and "score" in out
+
+
+def test_bytes_that_are_no_text_end_their_question_only(ask, monkeypatch) -> None:
+    asked = f"{QUESTION}\n".encode() + b"caf\xe9?\n\xff\nwho sang?\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(asked)))
+    code, out, err = ask("--json")
+    assert code == 0
+    assert [json.loads(line)["question"] for line in out.splitlines()] == [QUESTION, "who sang?"]
+    assert [line[:77] for line in err.splitlines()] == [
+        "narrows: error: expected a question in Unicode, but its character 3 is a byte",
+        "narrows: error: expected a question in Unicode, but its character 0 is a byte",
+    ]
+
+
+def test_a_session_without_stdin_is_refused(ask, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    code, out, err = ask()
+    assert (code, out) == (2, "")
+    assert err == (
+        "narrows: error: expected something on stdin, but it is closed; pipe it in or name it on the command line\n"
+    )
+
+
+def test_an_id_that_is_no_text_comes_back_as_it_came(ask, tmp_path) -> None:
+    file = tmp_path / "questions.jsonl"
+    file.write_text(json.dumps({"id": "\ud800é", "question": QUESTION}) + "\n")
+    code, out, err = ask("--file", str(file))
+    assert (code, err) == (0, "")
+    assert '"id": "\\ud800\\u00e9"' in out and json.loads(out)["id"] == "\ud800é"
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_texts_that_have_no_levels(tmp_path, folder, checkpoint, capsys) -> None
         ("empty.txt", "expected text in empty.txt, but it is empty; fill it or leave it out"),
         ("picture.png", "has the suffix '.png'"),
         ("two.jsonl", "expected one text, got 2 documents in"),
-        ("library", "expected one text, got 2 documents in"),
+        ("library", "library is a folder; name a file, or use `narrows index` on it"),
     ):
         code, out, err = run(capsys, "levels", tmp_path / name, "-m", checkpoint)
         assert code == 2 and out == "" and part in err and err.count("\n") == 1

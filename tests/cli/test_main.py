@@ -1,6 +1,8 @@
 """The top level of the command line: the list of verbs, lazy imports, exit codes, and how errors end."""
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -93,13 +95,30 @@ def test_unknown_verb_names_the_nearest(capsys) -> None:
 
 def test_unknown_verb_far_from_all(capsys) -> None:
     assert main(["xyzzy"]) == 2
-    assert "No such command 'xyzzy'." in capsys.readouterr().err
+    assert capsys.readouterr().err == "narrows: error: No such command 'xyzzy'; see `narrows --help`\n"
 
 
 def test_unknown_option_is_wrong_use(capsys, verb) -> None:
     verb(lambda: None)
     assert main(["ask", "--colour"]) == 2
-    assert "No such option: --colour" in capsys.readouterr().err
+    assert capsys.readouterr().err == "narrows: error: No such option: --colour; see `narrows ask --help`\n"
+
+
+def test_a_verb_of_verbs_alone_shows_its_help(capsys) -> None:
+    assert main(["store"]) == 2
+    assert capsys.readouterr().err.startswith("Usage: narrows store ")
+
+
+def test_what_is_not_confirmed_is_not_done(capsys, verb) -> None:
+    verb(_raiser(typer.Abort()))
+    assert main(["ask"]) == 1
+    assert capsys.readouterr() == ("", "Aborted!\n")
+
+
+def test_an_error_stays_on_its_line(capsys, verb) -> None:
+    verb(_raiser(UsageError("expected no\nline\x1b[31m, got caf\udce9; rename it")))
+    assert main(["ask"]) == 2
+    assert capsys.readouterr().err == "narrows: error: expected no line [31m, got caf\\udce9; rename it\n"
 
 
 def test_error_of_narrows_is_one_sentence_with_its_exit_code(capsys, verb) -> None:
@@ -190,6 +209,45 @@ def test_a_reader_that_left_is_no_error(body: str) -> None:
         assert process.wait() == 1
 
 
+_WRITER = (
+    "import sys; from types import ModuleType; from narrows.cli.main import main; from narrows.cli import options\n"
+    "def command(): {body}\n"
+    "module = ModuleType('narrows.cli.ask'); module.command = command\n"
+    "sys.modules['narrows.cli.ask'] = module\n"
+    "sys.exit(main(['ask']))\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "to", "code", "sentence"),
+    [
+        ("options.emit_json([1])", ">&-", 0, ""),
+        ("print(1)", ">&-", 0, ""),
+        ("raise ValueError('x')", "2>&-", 1, ""),
+        ("raise ValueError('x')", "<&- >&- 2>&-", 1, ""),
+        (
+            "print(1)",
+            ">/dev/full",
+            1,
+            "narrows: error: expected room for the output, got No space left on device; make room or write it "
+            "elsewhere\n",
+        ),
+    ],
+)
+def test_a_stream_that_takes_nothing_is_no_traceback(body: str, to: str, code: int, sentence: str) -> None:
+    line = shlex.join([sys.executable, "-c", _WRITER.format(body=body)])
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    result = subprocess.run(["sh", "-c", f"{line} {to}"], capture_output=True, text=True, check=False, env=environment)
+    assert (result.returncode, result.stdout, result.stderr) == (code, "", sentence)
+
+
+def test_text_that_stdout_cannot_write_is_spelled_out() -> None:
+    line = [sys.executable, "-c", _WRITER.format(body="print('caf\\udce9 \\u00e9'); options.emit_json('\\u00e9')")]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
+    assert (result.returncode, result.stdout) == (0, 'caf\\udce9 \\xe9\n"\\u00e9"\n')
+
+
 def test_group_of_verbs(capsys, monkeypatch) -> None:
     app = typer.Typer()
 
@@ -264,6 +322,11 @@ def test_emit_json_writes_what_results_hold(capsys) -> None:
     }
 
 
+def test_emit_json_is_always_json(capsys) -> None:
+    options.emit_json({"name": "caf\udce9.txt", "id": "\ud800"})
+    assert json.loads(capsys.readouterr().out) == {"name": "caf\udce9.txt", "id": "\ud800"}
+
+
 def test_emit_json_refuses_what_json_cannot_say() -> None:
     with pytest.raises(TypeError, match="expected something with a JSON form, got object; convert it first"):
         options.emit_json({"thing": object()})
@@ -279,6 +342,23 @@ def test_progress_goes_to_stderr_with_its_count(capsys) -> None:
     assert shown.out == ""
     assert "Encoding passages" in shown.err
     assert "3/3" in shown.err
+
+
+def test_progress_leaves_nothing_before_an_error(capsys) -> None:
+    with pytest.raises(UsageError), options.progress(3, "Encoding passages") as advance:
+        advance(1)
+        raise UsageError("expected more")
+    assert capsys.readouterr().err.strip() == ""
+
+
+def test_a_device_that_is_not_here_is_refused() -> None:
+    assert options.place("cpu") == "cpu"
+    if not torch.cuda.is_available():
+        assert options.place("auto") == "cpu"
+        with pytest.raises(
+            UsageError, match=r"expected a device that is here \(cpu\), got --device cuda; use --device"
+        ):
+            options.place("cuda")
 
 
 def test_quiet_shows_nothing(capsys) -> None:

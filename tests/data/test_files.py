@@ -13,6 +13,7 @@ from narrows.errors import UsageError
         ([], str, "^a: line 1: expected an object with 'k', got list; correct the place, or pass a file in the layout"),
         ({"z": 1, "b": 2}, str, r"expected a key 'k', got only \['b', 'z'\]; correct the place"),
         ({"k": 3}, str, "expected 'k' to be a string, got int; correct the place"),
+        ({"k": "a\ud800"}, str, "expected 'k' in Unicode, got half of a surrogate pair at character 1; correct the"),
         ({"k": True}, int, "expected 'k' to be an integer, got bool; correct the place"),
     ],
 )
@@ -37,6 +38,19 @@ def test_what_is_no_json_is_refused(tmp_path):
         load_json(path, "a record")
     with pytest.raises(UsageError, match=r"^line 1: expected one JSON record, got other text \(.*\); correct or"):
         parse_json("[" * 100_000, "line 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("1" * 5000, "a number has too many digits"), ("[" * 100_000, "it is nested too deep")],
+)
+def test_json_that_python_will_not_make_is_refused(tmp_path, text, reason):
+    path = tmp_path / "a.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=rf"a\.json: expected JSON, got other text \({reason}\); pass a record\.$"):
+        load_json(path, "a record")
+    with pytest.raises(UsageError, match=rf"^line 1: expected one JSON record, got other text \({reason}\); correct"):
+        parse_json(text, "line 1")
 
 
 @pytest.mark.parametrize("read", [lambda path: load_json(path, "a record"), lambda path: list(lines(path))])

@@ -102,11 +102,23 @@ def test_an_offset_counts_characters_not_bytes(tmp_path):
         (question(is_impossible=True), "question q1: expected no answers where is_impossible is true, got 2; remove"),
         (question(is_impossible=1), "expected 'is_impossible' to be true or false, got int"),
         (question(question=None), "question q1: expected 'question' to be a string, got NoneType"),
+        (question(question=" "), "question q1: expected a question, got an empty one; write it or remove the record"),
         (question(id=...), r"article 0 \(Super Bowl 50\), paragraph 0, question 0: expected a key 'id'"),
     ],
 )
 def test_malformed_question(tmp_path, record, pattern):
     fails(read_squad, write(tmp_path / "dev.json", squad(record)), pattern)
+
+
+@pytest.mark.parametrize("key", ["id", "question"])
+def test_half_a_character_is_refused(tmp_path, key):
+    path = write(tmp_path / "dev.json", json.dumps(squad(question(**{key: "\ud800"}))))
+    fails(read_squad, path, f"expected {key!r} in Unicode, got half of a surrogate pair at character 0; correct the pl")
+    path = write(tmp_path / "dev.jsonl", json.dumps(qamr(**{key: "a\ud800"})))
+    fails(read_qamr, path, f"line 1: expected {key!r} in Unicode, got half of a surrogate pair at character 1; correct")
+    pairs = {"question_ids": [1], "questions": ["what?"], "answers": ["\udfff"]}
+    path = write(tmp_path / "pairs.json", json.dumps(pairs))
+    fails(read_reqa_pairs, path, "pair 0: expected Unicode, got half of a surrogate pair at character 0; correct the")
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,17 @@ BAD = [
         "expected store_no_answer_scale, store_no_answer_bias, store_no_answer_threshold together, got no "
         "store_no_answer_bias; give all of them or none",
     ),
+    ({"max_answer_tokens": -1}, "`max_answer_tokens` must be at least 1, got -1; give it room for a token"),
+    ({"max_question_tokens": 0}, "`max_question_tokens` must be at least 1, got 0; give it room for a token"),
+    ({"max_passage_tokens": 0}, "`max_passage_tokens` must be at least 1, got 0; give it room for a token"),
+    ({"max_position_embeddings": 0}, "`max_position_embeddings` must be at least 1, got 0; give it room for a"),
+    ({"no_answer_scale": float("nan")}, "`no_answer_scale` must be a finite number, got nan; fit it with `narrows"),
+    ({"no_answer_bias": float("-inf")}, "`no_answer_bias` must be a finite number, got -inf; fit it with"),
+    ({"no_answer_threshold": float("nan")}, "`no_answer_threshold` must be a finite number, got nan; fit it with"),
+    ({"store_no_answer_bias": float("nan")}, "`store_no_answer_bias` must be a finite number, got nan; fit it with"),
+    ({"retrieval_weight": float("nan")}, "`retrieval_weight` must be a number of at least 0, got nan; fit it with"),
+    ({"pad_token_id": 53}, "`pad_token_id` must be from 0 to 52 for a `vocab_size` of 53, got 53; name the"),
+    ({"hidden_act": "x"}, "`hidden_act` must be a name that transformers knows, got 'x'; see ACT2FN"),
     ({"num_hidden_layers": 0}, "`num_hidden_layers` must be at least 1, got 0; give the encoder a size"),
 ]
 

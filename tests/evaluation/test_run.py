@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,23 @@ def test_predictions_files(tmp_path) -> None:
     path.write_text('{"id": "a"}\n')
     with pytest.raises(UsageError, match="expected `id`, `text` and `margin` in line 1 of .*; pass a file that"):
         read_predictions(path)
+
+
+@pytest.mark.parametrize("margin", ["1" * 5000, "1" * 400, "[" * 100_000])
+def test_margins_that_are_no_numbers_are_refused(tmp_path, margin) -> None:
+    path = tmp_path / "predictions.jsonl"
+    path.write_text(f'{{"id": "a", "text": "", "margin": {margin}}}\n')
+    with pytest.raises(UsageError, match="expected `id`, `text` and `margin` in line 1 of .*; pass a file that"):
+        read_predictions(path)
+
+
+def test_weights_of_other_shapes_than_the_config_says_are_refused(reader, tmp_path) -> None:
+    shutil.copytree(reader, tmp_path / "m")
+    path = tmp_path / "m" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "intermediate_size": 41}))
+    sentence = r"expected .*weight of shape \(24, 41\), as .*config.json says, got \(24, 40\); correct its sizes or"
+    with pytest.raises(ConversionError, match=sentence):
+        load_span_model(tmp_path / "m")
 
 
 def test_a_checkpoint_without_a_span_head_is_refused(tiny_bert) -> None:

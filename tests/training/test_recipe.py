@@ -37,6 +37,40 @@ def test_wrong_values_are_named(key, value, text, path) -> None:
         load_recipe(path, settings={key: value})
 
 
+NO_YAML = [
+    ("2020-13-45", "a value that is not of the kind it is written as, such as a date that is none or a number of m"),
+    ("1" * 5000, "a value that is not of the kind"),
+    ("[" * 3000 + "]" * 3000, "lists or sections that are nested too deep"),
+    ('!!float "x"', "a value that is not of the kind"),
+    ('!!float ""', "a value that is not of the kind"),
+    ('!!int "x"', "a value that is not of the kind"),
+    ('!!int ""', "a value that is not of the kind"),
+    ('!!bool "x"', "a value that is not of the kind"),
+    ('!!timestamp "x"', "a value that is not of the kind"),
+    ("{a: b", "while parsing a flow mapping"),
+    ("!!python/name:os.system x", "could not determine a constructor"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), NO_YAML, ids=[value[:20] for value, _ in NO_YAML])
+def test_what_yaml_cannot_make_is_named(value, text, path) -> None:
+    with pytest.raises(
+        RecipeError, match="^expected YAML as the value of the setting 'description', got .*; quote it$"
+    ):
+        load_recipe(path, settings={"description": value})
+    path.write_text(f"{_RECIPE}description: {value}\n")
+    with pytest.raises(RecipeError, match=f"^expected YAML in .*a.yaml, got .*{text}.*; mend that place$"):
+        load_recipe(path)
+
+
+@pytest.mark.parametrize("value", [f"0x{'f' * 5000}", "[" * 100 + "]" * 100, "2020-01-01", "&a [*a]", "{1: 2}"])
+@pytest.mark.parametrize("key", ["description", "task", "optimiser.seed", "model"])
+def test_values_that_no_sentence_can_hold_are_refused_in_one(key, value, path) -> None:
+    with pytest.raises(RecipeError, match="^expected ") as caught:
+        load_recipe(path, settings={key: value})
+    assert len(str(caught.value)) < 600 and "set_int_max_str_digits" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("task", "text"),
     [

@@ -17,13 +17,28 @@ def test_a_file_gets_its_name_when_it_is_whole(tmp_path) -> None:
     assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
 
 
-def test_what_a_killed_run_left_is_written_anew(tmp_path) -> None:
+def test_nothing_of_others_is_touched(tmp_path) -> None:
     (tmp_path / "a.partial").mkdir()
-    (tmp_path / "a.partial" / "old").write_text("x")
+    (tmp_path / "a.partial" / "theirs").write_text("x")
     with written_whole(tmp_path / "a") as partial:
         partial.mkdir()
         (partial / "new").write_text("y")
-    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["a", "a/new"]
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")) == [
+        "a",
+        "a.partial",
+        "a.partial/theirs",
+        "a/new",
+    ]
+    # As any folder that is made here, not as a temporary one.
+    (tmp_path / "b").mkdir()
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
+def test_the_longest_name_can_be_written(tmp_path) -> None:
+    path = tmp_path / ("ü" * 127)
+    with written_whole(path) as partial:
+        partial.write_text("new")
+    assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(

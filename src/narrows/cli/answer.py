@@ -1,6 +1,5 @@
 """`narrows answer`: a question to one file, without a store."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from narrows.cli import options
 from narrows.cli.ask import Precision, Top, load_reader, write
+from narrows.cli.index import show_skipped
 from narrows.errors import DocumentError
 
 if TYPE_CHECKING:
@@ -40,23 +40,26 @@ def read_context(name: str, *, quiet: bool) -> "list[Document]":
     """The documents of a file, or what stdin holds; records that cannot be read are named on stderr.
 
     Raises:
-        DocumentError: nothing can be read.
+        DocumentError: nothing can be read, or a folder, in which two documents may have one id.
     """
     from narrows.documents import Document, read_documents
     from narrows.documents.decoding import decode_text
 
     if name == "-":
-        text = decode_text(sys.stdin.buffer.read(), "stdin")
+        text = decode_text(options.stdin_bytes().read(), "stdin")
         if not text.strip():
             raise DocumentError("expected text on stdin, but it is empty; pipe a document in")
         return [Document(id="-", title="", text=text, sha256="")]
-    problems: list[DocumentError] = []
+    if Path(name).is_dir():
+        raise DocumentError(f"expected one file, but {name} is a folder; name a file, or use `narrows index` on it")
+    problems: list[tuple[str, str]] = []
     try:
-        documents = list(read_documents(Path(name), lambda _, error: problems.append(error)))
+        documents = list(read_documents(Path(name), lambda name, error: problems.append((name, str(error)))))
     except DocumentError:
         if len(problems) == 1:
-            raise problems[0] from None
+            raise DocumentError(problems[0][1]) from None
+        show_skipped(problems)
         raise
-    for problem in [] if quiet else problems:
-        typer.echo(f"skipped: {problem}", err=True)
+    if not quiet:
+        show_skipped(problems)
     return documents

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from narrows._plural import count
+from narrows._text import UNREADABLE_JSON, json_problem, one_line, shown
 from narrows.cli import options
 from narrows.errors import NarrowsError, UsageError
 
@@ -23,7 +24,9 @@ Precision = Annotated[
     Literal["float32", "bfloat16", "int8"],
     typer.Option("--precision", help="Number format of the layers that run at question time."),
 ]
-Top = Annotated[int, typer.Option("--top", min=1, help="Most answers to a question.")]
+# More would be read for hours; a number with too many zeros is told before it overflows.
+MOST_CANDIDATES = 1_000_000
+Top = Annotated[int, typer.Option("--top", min=1, max=10_000, help="Most answers to a question.")]
 
 
 def command(
@@ -34,7 +37,9 @@ def command(
         typer.Option("--file", "-f", help='JSON Lines of {"id", "question"}; a line of JSON comes out for each.'),
     ] = None,
     model: options.OptionalModel = None,
-    candidates: Annotated[int, typer.Option("--candidates", min=1, help="Passages to read a question.")] = 32,
+    candidates: Annotated[
+        int, typer.Option("--candidates", min=1, max=MOST_CANDIDATES, help="Passages to read a question.")
+    ] = 32,
     top: Top = 3,
     retrieval: Annotated[
         Literal["bm25", "dense", "both"],
@@ -80,14 +85,12 @@ def command(
 
 def load_reader(model: str | None, *, device: str, precision: str, batch_tokens: int) -> "Reader":
     """The reader of a checkpoint, or the one that comes with narrows."""
-    import torch
     from transformers.utils import logging
 
     from narrows.serving import Reader
 
     logging.disable_progress_bar()
-    place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    return Reader.from_pretrained(model, device=place, precision=precision, batch_tokens=batch_tokens)
+    return Reader.from_pretrained(model, device=options.place(device), precision=precision, batch_tokens=batch_tokens)
 
 
 def count_questions(file: Path) -> int:
@@ -110,15 +113,18 @@ def read_questions(file: Path) -> Iterator[tuple[int, str | int, str]]:
         where = f"line {number} of {file}"
         try:
             record = jsonlib.loads(line)
-        except (ValueError, RecursionError) as error:
+        except UNREADABLE_JSON as error:
             raise UsageError(
-                f'expected {{"id", "question"}} on {where}, got no JSON; correct or remove the line'
+                f'expected {{"id", "question"}} on {where}, got no JSON ({json_problem(error)}); '
+                "correct or remove the line"
             ) from error
         if not isinstance(record, dict) or not isinstance(record.get("question"), str):
             raise UsageError(f'expected a text "question" on {where}, got none; correct or remove the line')
         name = record.get("id")
         if not isinstance(name, str | int) or isinstance(name, bool):
-            raise UsageError(f'expected an "id" (text or number) on {where}, got {name!r:.40}; give the line one')
+            raise UsageError(
+                f'expected an "id" (text or number) on {where}, got {shown(name, most=40)}; give the line one'
+            )
         yield number, name, record["question"]
 
 
@@ -145,19 +151,21 @@ def _converse(ask: Any, reader: "Reader", store: "Store", *, json: bool, quiet: 
     from narrows.serving.asking import check_store
 
     check_store(reader.engine, store)
-    prompts = sys.stdin.isatty() and not quiet
+    stdin = options.stdin_bytes()
+    prompts = stdin.isatty() and not quiet
     if prompts:
         typer.echo("Ask a question; an empty line ends.", err=True)
     while True:
         if prompts:
             typer.echo("? ", nl=False, err=True)
-        line = sys.stdin.readline().strip()
+        # A line at a time, and a byte that is no UTF-8 stands for itself: it ends its question, not those before.
+        line = stdin.readline().decode("utf-8", "surrogateescape").strip()
         if not line:
             return
         try:
             write(ask(line), json=json, indent=None)
         except NarrowsError as error:
-            typer.echo(f"narrows: error: {error}", err=True)
+            typer.echo(f"narrows: error: {one_line(str(error))}", err=True)
         sys.stdout.flush()
 
 
@@ -210,7 +218,7 @@ def _sentence(answer: "Answer", *, colours: bool) -> "Text":
 
 def _one_line(text: str) -> str:
     """A document's text without line ends, and without the control characters that a terminal would obey."""
-    printable = "".join(letter if letter.isprintable() else " " for letter in text)
+    printable = one_line(text)
     squeezed = " ".join(printable.split())
     left = " " if printable[:1].isspace() and squeezed else ""
     right = " " if printable[-1:].isspace() and squeezed else ""

@@ -33,7 +33,7 @@ def command(
         "benchmarks/results"
     ),
     rounds: Annotated[
-        int | None, typer.Option("--rounds", min=1, help="Repeats of each timing.", show_default="by row")
+        int | None, typer.Option("--rounds", min=1, max=10_000, help="Repeats of each timing.", show_default="by row")
     ] = None,
     device: Annotated[str, typer.Option("--device", help="Where to compute; cpu is the one there is.")] = "cpu",
     json: options.Json = False,

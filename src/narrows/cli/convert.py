@@ -1,7 +1,6 @@
 """`narrows convert`: a BERT checkpoint into a DeFormer, or one of the T5 family into a LongT5-Mulla."""
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -178,17 +177,21 @@ def _write(model: Any, report: Any, folder: Path, out: Path) -> None:
     from transformers import AutoTokenizer
     from transformers.utils import logging
 
+    from narrows.training.writing import fresh_folder
+
     logging.disable_progress_bar()
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    model.save_pretrained(partial)
-    AutoTokenizer.from_pretrained(folder).save_pretrained(partial)
-    report.save(partial)
-    out.mkdir(parents=True, exist_ok=True)
-    # The config comes last: a folder that has one is whole.
-    for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
-        os.replace(path, out / path.name)
-    partial.rmdir()
+    # "." and ".." have no name of their own.
+    target = out.resolve()
+    place = target if target.is_dir() else target.parent
+    place.mkdir(parents=True, exist_ok=True)
+    with fresh_folder(place, target) as partial:
+        model.save_pretrained(partial)
+        AutoTokenizer.from_pretrained(folder).save_pretrained(partial)
+        report.save(partial)
+        target.mkdir(exist_ok=True)
+        # The config comes last: a folder that has one is whole.
+        for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
+            os.replace(path, target / path.name)
 
 
 def _check_out(out: Path, *, force: bool) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from narrows._plural import count
 from narrows.cli import options
-from narrows.cli.index import index_progress, look_at, show_report, show_skipped
+from narrows.cli.index import index_progress, look_at, reasons_of_failure, show_report, show_skipped
 from narrows.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def command(
     with ExitStack() as stack:
         place = store or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="narrows-"))) / "library"
         _say(f"Reader: {_name_of(model, reader)}\n", json=json)
-        with index_progress(quiet=quiet) as advance:
-            report = index_folder(library, place, reader.engine, on_progress=advance)
+        with reasons_of_failure() as on_problem, index_progress(quiet=quiet) as advance:
+            report = index_folder(library, place, reader.engine, on_progress=advance, on_problem=on_problem)
         info = look_at(place)
         if not quiet:
             show_skipped(report.skipped)
@@ -167,7 +167,7 @@ def _chosen(file: Path) -> list[dict[str, Any]]:
     try:
         found = [jsonlib.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
         known = [{name: question[name] for name in ("id", "question", "answers")} for question in found]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
             f'expected lines of {{"id", "question", "answers"}} in {file}, but it cannot be read as such '
             f"({type(error).__name__}); name another file with --questions"

@@ -1,7 +1,6 @@
 """`narrows evaluate`: a reader's scores on a data set, alone or beside another's."""
 
 import json as json_module
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from narrows.cli import options
+from narrows.cli.ask import MOST_CANDIDATES
 from narrows.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ __all__ = ["command", "require_both_kinds", "update_config"]
 
 # Enough to fit four numbers on, and read in minutes.
 _QUESTIONS = 200
+_MOST_QUESTIONS = 1_000_000_000
 
 
 def command(
@@ -56,6 +57,7 @@ def command(
         typer.Option(
             "--candidates",
             min=1,
+            max=MOST_CANDIDATES,
             help="Ask the questions of a store of all the data's texts, reading this many passages for each; "
             "else each is asked of its own text.",
             show_default=False,
@@ -70,6 +72,7 @@ def command(
         typer.Option(
             "--questions",
             min=0,
+            max=_MOST_QUESTIONS,
             help=f"How many questions, drawn at random, to ask of the store: {_QUESTIONS} unless said, 0 for all.",
             show_default=False,
         ),
@@ -106,7 +109,7 @@ def command(
     if calibrate:
         _read_config(Path(model))
         require_both_kinds(examples, str(data))
-    work: dict[str, Any] = {"device": _device(device), "batch_tokens": batch_tokens, "quiet": quiet}
+    work: dict[str, Any] = {"device": options.place(device), "batch_tokens": batch_tokens, "quiet": quiet}
     if candidates is not None:
         store = {"candidates": candidates, "retrieval": retrieval or "bm25", "calibrate": calibrate}
         store["questions"] = _QUESTIONS if questions is None else questions
@@ -324,15 +327,8 @@ def _default_file(model: str, data: Path, part: str | None) -> Path:
     return folder / "evaluation" / f"{stem}.jsonl" if Path(model).is_dir() else folder / f"{stem}.jsonl"
 
 
-def _device(name: str) -> str:
-    import torch
-
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError("expected a GPU for --device cuda, got none that torch can see; use --device cpu")
-    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
-
-
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json_module.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    from narrows.training.writing import written_whole
+
+    with written_whole(path) as partial:
+        partial.write_text(json_module.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """`narrows index`: a folder of documents into a passage store."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from narrows._plural import count
+from narrows._text import one_line
 from narrows.cli import options
+from narrows.errors import DocumentError
 
 if TYPE_CHECKING:
     from narrows.serving.indexing import IndexProgress, IndexReport
@@ -49,8 +51,17 @@ def command(
     from narrows.serving.indexing import index_folder
 
     engine = load_reader(model, device=device, precision="float32", batch_tokens=batch_tokens).engine
-    with index_progress(quiet=quiet) as advance:
-        report = index_folder(folder, output, engine, codec=codec, dense=dense, replace=replace, on_progress=advance)
+    with reasons_of_failure() as on_problem, index_progress(quiet=quiet) as advance:
+        report = index_folder(
+            folder,
+            output,
+            engine,
+            codec=codec,
+            dense=dense,
+            replace=replace,
+            on_progress=advance,
+            on_problem=on_problem,
+        )
     info = look_at(output)
     if not quiet:
         show_skipped(report.skipped)
@@ -79,7 +90,7 @@ def index_progress(*, quiet: bool) -> Iterator[Callable[["IndexProgress"], None]
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     columns = (TextColumn("Indexing"), BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=options.stderr_console()) as bar:
+    with Progress(*columns, console=options.stderr_console()) as bar, options.erased_on_error(bar):
         task = bar.add_task("reading …", total=None)
 
         def advance(progress: "IndexProgress") -> None:
@@ -100,10 +111,25 @@ def describe(progress: "IndexProgress") -> str:
     return f"{count(progress.passages, 'passage')}, {count(progress.tokens, 'token')}, {rate:,.1f} passages/s{left}"
 
 
-def show_skipped(skipped: Any) -> None:
-    """Each skipped file or record with its sentence, on stderr."""
+def show_skipped(skipped: Iterable[tuple[str, str]]) -> None:
+    """Each skipped file or record with its sentence, a line each, on stderr."""
     for _, reason in skipped:
-        typer.echo(f"skipped: {reason}", err=True)
+        typer.echo(f"skipped: {one_line(reason)}", err=True)
+
+
+@contextmanager
+def reasons_of_failure() -> Iterator[Callable[[str, DocumentError], None]]:
+    """Where nothing at all could be read, say why of each file before the error, even when quiet: it is part of it.
+
+    Yields:
+        A function to call with the name and the error of whatever cannot be read.
+    """
+    problems: list[tuple[str, str]] = []
+    try:
+        yield lambda name, error: problems.append((name, str(error)))
+    except DocumentError:
+        show_skipped(problems)
+        raise
 
 
 def show_report(report: "IndexReport", info: "StoreInfo") -> None:

@@ -5,6 +5,7 @@ with verbs of its own, a typer application `app`. It is imported when it is call
 from the table below, so that `narrows --help` answers at once.
 """
 
+import io
 import os
 import sys
 import traceback
@@ -14,8 +15,10 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from narrows import __version__
+from narrows._text import one_line
 from narrows.errors import NarrowsError
 
 VERBS = {
@@ -101,17 +104,38 @@ def main(argv: list[str] | None = None) -> int:
         narrows 0.1.0
         0
     """
+    _open_streams()
     arguments, debug = _split_debug(sys.argv[1:] if argv is None else argv)
+    return _flushed(_run(arguments or ["--help"], debug=debug))
+
+
+def _run(arguments: list[str], *, debug: bool) -> int:
     try:
-        typer.main.get_command(app).main(arguments or ["--help"], prog_name="narrows")
+        # Not standalone: wrong use is told here too, in one sentence as everything else.
+        code = typer.main.get_command(app).main(arguments, prog_name="narrows", standalone_mode=False)
     except SystemExit as leaving:
-        return _flushed(_exit_code(leaving))
+        return _exit_code(leaving)
+    except TyperException as error:
+        return _misused(error, debug=debug)
+    except typer.Abort:
+        sys.stderr.write("Aborted!\n")
+        return 1
     except NarrowsError as error:
         return _failed(str(error), debug=debug, code=error.exit_code)
     except Exception as error:
         hint = "" if debug else " (run again with --debug for the traceback)"
-        return _failed(f"{type(error).__name__}: {_one_line(error)}{hint}", debug=debug, code=1)
-    return 0
+        return _failed(f"{type(error).__name__}: {_squeezed(str(error))}{hint}", debug=debug, code=1)
+    return code if isinstance(code, int) else 0
+
+
+def _open_streams() -> None:
+    """Give a stream that was closed (`>&-`) nowhere to write to, and spell out what an encoding cannot write."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # It takes the free number, so that no file of ours is opened under it.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _split_debug(argv: list[str]) -> tuple[list[str], bool]:
@@ -132,21 +156,35 @@ def _flushed(code: int) -> int:
     """Flush stdout here: a reader that left (`narrows ... | head`) is no error worth a message at exit."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        if code == 0 and not isinstance(error, BrokenPipeError):
+            sentence = f"expected room for the output, got {error.strerror}; make room or write it elsewhere"
+            return _failed(sentence, debug=False, code=1)
+        return code or 1
     return code
+
+
+def _misused(error: TyperException, *, debug: bool) -> int:
+    """Wrong use in one sentence, with where to read on; a verb of verbs alone gives its whole help instead."""
+    if error.message.startswith("Usage: "):
+        sys.stderr.write(f"{error.message}\n")
+        return error.exit_code
+    context = getattr(error, "ctx", None)
+    path = "narrows" if context is None else context.command_path
+    sentence = _squeezed(error.format_message()).rstrip(".")
+    return _failed(f"{sentence}; see `{path} --help`", debug=debug, code=error.exit_code)
 
 
 def _failed(sentence: str, *, debug: bool, code: int) -> int:
     if debug:
         traceback.print_exc(file=sys.stderr)
-    sys.stderr.write(f"narrows: error: {sentence}\n")
+    sys.stderr.write(f"narrows: error: {one_line(sentence)}\n")
     return code
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or "no message"
+def _squeezed(text: str) -> str:
+    return " ".join(text.split()) or "no message"
 
 
 if __name__ == "__main__":

@@ -13,9 +13,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
+
+from narrows.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +34,11 @@ Device = Annotated[
 Dtype = Annotated[
     Literal["float32", "bfloat16"], typer.Option("--dtype", help="Number format of weights and activations.")
 ]
-BatchTokens = Annotated[int, typer.Option("--batch-tokens", min=1, help="Tokens in one batch, padding included.")]
+# More would not fit any machine; a number with too many zeros is told before it overflows.
+_MOST_TOKENS = 1 << 24
+BatchTokens = Annotated[
+    int, typer.Option("--batch-tokens", min=1, max=_MOST_TOKENS, help="Tokens in one batch, padding included.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks on stderr.")]
 
@@ -41,6 +47,7 @@ def emit_json(obj: Any, *, indent: int | None = 2) -> None:
     """Write an object to stdout as JSON; `indent=None` gives one line, for JSON Lines.
 
     Dataclasses, NamedTuples, pydantic models, paths and NumPy or torch scalars are written as what they hold.
+    Where stdout cannot write a character, as half of a surrogate pair, all that are not ASCII are written as `\\uXXXX`.
 
     Raises:
         TypeError: the object holds something that has no JSON form.
@@ -50,9 +57,20 @@ def emit_json(obj: Any, *, indent: int | None = 2) -> None:
         >>> emit_json({"answer": "Lyon", "score": 0.5}, indent=None)
         {"answer": "Lyon", "score": 0.5}
     """
-    sys.stdout.write(
-        json.dumps(_plain(obj), ensure_ascii=False, allow_nan=False, indent=indent, default=_encode) + "\n"
-    )
+    plain = _plain(obj)
+    for ensure_ascii in (False, True):
+        text = json.dumps(plain, ensure_ascii=ensure_ascii, allow_nan=False, indent=indent, default=_encode)
+        if ensure_ascii or _can_write(text):
+            sys.stdout.write(f"{text}\n")
+            return
+
+
+def _can_write(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _plain(obj: Any) -> Any:
@@ -104,9 +122,44 @@ def progress(total: int | None, label: str, quiet: bool = False) -> Iterator[Cal
     if quiet:
         yield lambda _: None
         return
-    with _progress_bar() as bar:
+    with _progress_bar() as bar, erased_on_error(bar):
         task = bar.add_task(label, total=total)
         yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def erased_on_error(bar: "Progress") -> Iterator[None]:
+    """Leave nothing of a progress bar on the screen when the work in it fails: the error stands alone."""
+    try:
+        yield
+    except BaseException:
+        bar.live.transient = True
+        raise
+
+
+def place(device: str) -> str:
+    """The device that a choice of `--device` means on this machine.
+
+    Raises:
+        UsageError: a GPU where there is none.
+    """
+    import torch
+
+    here = torch.cuda.is_available()
+    if device == "cuda" and not here:
+        raise UsageError("expected a device that is here (cpu), got --device cuda; use --device cpu or leave it out")
+    return ("cuda" if here else "cpu") if device == "auto" else device
+
+
+def stdin_bytes() -> BinaryIO:
+    """What is piped or typed in, as bytes.
+
+    Raises:
+        UsageError: stdin is closed.
+    """
+    if sys.stdin is None:
+        raise UsageError("expected something on stdin, but it is closed; pipe it in or name it on the command line")
+    return sys.stdin.buffer
 
 
 def _progress_bar() -> "Progress":

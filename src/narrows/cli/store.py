@@ -13,6 +13,7 @@ from narrows.cli.index import (
     Folder,
     duration,
     look_at,
+    reasons_of_failure,
     show_info,
     show_skipped,
     size,
@@ -59,8 +60,10 @@ def estimate(
     from narrows.serving.estimate import estimate_folder
 
     engine = load_reader(model, device=device, precision="float32", batch_tokens=batch_tokens).engine
-    with options.progress(None, "Cutting documents", quiet) as advance:
-        found = estimate_folder(folder, engine, codec=codec, dense=dense, on_document=lambda _: advance(1))
+    with reasons_of_failure() as on_problem, options.progress(None, "Cutting documents", quiet) as advance:
+        found = estimate_folder(
+            folder, engine, codec=codec, dense=dense, on_document=lambda _: advance(1), on_problem=on_problem
+        )
     if not quiet:
         show_skipped(found.skipped)
     if json:

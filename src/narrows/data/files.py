@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from narrows._text import UNREADABLE_JSON, json_problem, surrogate_in
 from narrows.errors import UsageError
 
-__all__ = ["field", "lines", "load_json", "open_text", "parse_json", "unreadable"]
+__all__ = ["field", "lines", "load_json", "open_text", "parse_json", "require_unicode", "unreadable"]
 
 _KIND_NAMES = {str: "a string", int: "an integer", list: "a list", dict: "an object", bool: "true or false"}
 _CORRECT = "correct the place, or pass a file in the layout that was asked for"
@@ -26,7 +27,8 @@ def field(record: Any, key: str, kind: type, where: str) -> Any:
         where: the file and the place in it, for the error.
 
     Raises:
-        UsageError: the record is no object, lacks the key, or has another kind of value there.
+        UsageError: the record is no object, lacks the key, or has another kind of value there, or text that is not
+            Unicode.
 
     Example:
         >>> field({"title": "A"}, "title", str, "a.json: line 1")
@@ -42,7 +44,24 @@ def field(record: Any, key: str, kind: type, where: str) -> Any:
         raise UsageError(
             f"{where}: expected {key!r} to be {_KIND_NAMES[kind]}, got {type(value).__name__}; {_CORRECT}."
         )
+    if isinstance(value, str):
+        require_unicode(value, f"{where}: expected {key!r} in Unicode")
     return value
+
+
+def require_unicode(text: str, expected: str) -> None:
+    """Refuse text that no tokenizer takes and no file holds.
+
+    Args:
+        text: what was read from JSON, where `\\ud800` is half of a character.
+        expected: the beginning of the error: where, and what was expected.
+
+    Raises:
+        UsageError: half of a surrogate pair.
+    """
+    place = surrogate_in(text)
+    if place is not None:
+        raise UsageError(f"{expected}, got half of a surrogate pair at character {place}; {_CORRECT}.")
 
 
 def open_text(path: Path) -> IO[str]:
@@ -60,11 +79,13 @@ def load_json(path: Path, wanted: str) -> Any:
     """
     try:
         with open_text(path) as file:
-            return json.load(file)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: expected JSON, got other text ({error}); pass {wanted}.") from error
+            text = file.read()
     except _UNREADABLE as error:
         raise unreadable(path, error) from error
+    try:
+        return json.loads(text)
+    except UNREADABLE_JSON as error:
+        raise UsageError(f"{path}: expected JSON, got other text ({_problem(error)}); pass {wanted}.") from error
 
 
 def parse_json(line: str, where: str) -> Any:
@@ -75,10 +96,15 @@ def parse_json(line: str, where: str) -> Any:
     """
     try:
         return json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except UNREADABLE_JSON as error:
         raise UsageError(
-            f"{where}: expected one JSON record, got other text ({error}); correct or remove it."
+            f"{where}: expected one JSON record, got other text ({_problem(error)}); correct or remove it."
         ) from error
+
+
+def _problem(error: Exception) -> str:
+    # With its line and column, which a large file needs.
+    return str(error) if isinstance(error, json.JSONDecodeError) else json_problem(error)
 
 
 def lines(path: Path) -> Iterator[str]:

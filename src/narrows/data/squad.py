@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from narrows.data.files import field, lines, load_json, parse_json
+from narrows.data.files import field, lines, load_json, parse_json, require_unicode
 from narrows.errors import UsageError
 
 __all__ = [
@@ -73,8 +73,8 @@ def read_squad(path: str | PathLike[str], *, titles: Collection[str] | None = No
         One example a question, in file order.
 
     Raises:
-        UsageError: the file cannot be read, or a record is not as the layout says, or an answer does not lie
-            at its offset. The sentence names the file and the record. It is raised while iterating.
+        UsageError: the file cannot be read, or a record is not as the layout says, or a question is empty, or an
+            answer does not lie at its offset. The sentence names the file and the record. It is raised while iterating.
     """
     path = Path(path)
     kept = None if titles is None else {normalize_title(title) for title in titles}
@@ -106,7 +106,7 @@ def read_qamr(path: str | PathLike[str]) -> Iterator[QAExample]:
         yield QAExample(
             id=question_id,
             title=normalize_title(field(record, "sentence", str, where)),
-            question=field(record, "question", str, where),
+            question=_question(record, where),
             context=context,
             answers=_answers(record, context, where=f"{path}: question {question_id}"),
         )
@@ -135,6 +135,8 @@ def read_reqa_pairs(path: str | PathLike[str]) -> Iterator[QAExample]:
                 f"{path}: pair {index}: expected a question and an answer sentence as strings, "
                 f"got {type(question).__name__} and {type(sentence).__name__}; correct or remove the pair."
             )
+        for text in (question, sentence):
+            require_unicode(text, f"{path}: pair {index}: expected Unicode")
         yield QAExample(id=str(question_id), title="", question=question, context=sentence)
 
 
@@ -192,7 +194,15 @@ def _squad_question(record: Any, title: str, context: str, *, path: Path, where:
             f"{where}: expected at least one answer or is_impossible set to true, got neither; add one of them or "
             "remove the question."
         )
-    return QAExample(question_id, title, field(record, "question", str, where), context, answers, impossible)
+    return QAExample(question_id, title, _question(record, where), context, answers, impossible)
+
+
+def _question(record: Any, where: str) -> str:
+    """A question that can be asked: `narrows ask` refuses an empty one too."""
+    question = field(record, "question", str, where)
+    if not question.strip():
+        raise UsageError(f"{where}: expected a question, got an empty one; write it or remove the record.")
+    return question
 
 
 def _answers(record: Any, context: str, *, where: str) -> tuple[Answer, ...]:

@@ -6,6 +6,7 @@ from typing import TypeVar
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
 
 from narrows._plural import count
 from narrows.errors import UsageError
@@ -116,7 +117,8 @@ class DeformerConfig(PreTrainedConfig):
 
         Raises:
             UsageError: `split_layer` out of range, sizes below 1 or that do not fit, unknown `passage_positions`, a
-                negative `retrieval_weight`, or a rule for stores of which a part is missing.
+                negative `retrieval_weight`, a rule for refusing with a number that is not finite, or a rule for stores
+                of which a part is missing.
         """
         for name in (
             "vocab_size",
@@ -127,6 +129,9 @@ class DeformerConfig(PreTrainedConfig):
         ):
             if getattr(self, name) < 1:
                 raise UsageError(f"`{name}` must be at least 1, got {getattr(self, name)}; give the encoder a size")
+        for name in ("max_position_embeddings", "max_question_tokens", "max_passage_tokens", "max_answer_tokens"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"`{name}` must be at least 1, got {getattr(self, name)}; give it room for a token")
         n, k = self.num_hidden_layers, self.split_layer
         if not 0 <= k < n:
             raise UsageError(
@@ -153,9 +158,25 @@ class DeformerConfig(PreTrainedConfig):
                 f"`type_vocab_size` must be at least 2 (question, passage), got {self.type_vocab_size}; "
                 "convert a checkpoint with two segments"
             )
-        self._check_store_rule()
+        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise UsageError(
+                f"`pad_token_id` must be from 0 to {self.vocab_size - 1} for a `vocab_size` of {self.vocab_size}, got "
+                f"{self.pad_token_id}; name the tokenizer's [PAD]"
+            )
+        if self.hidden_act not in ACT2FN:
+            raise UsageError(
+                f"`hidden_act` must be a name that transformers knows, got {self.hidden_act!r}; see ACT2FN"
+            )
+        self._check_rules()
 
-    def _check_store_rule(self) -> None:
+    def _check_rules(self) -> None:
+        for name in FITTED_FIELDS:
+            value = getattr(self, name)
+            # Of NaN come scores that are none.
+            if name != "retrieval_weight" and value is not None and not math.isfinite(value):
+                raise UsageError(
+                    f"`{name}` must be a finite number, got {value}; fit it with `narrows evaluate --calibrate`"
+                )
         if not 0 <= self.retrieval_weight < math.inf:
             raise UsageError(
                 f"`retrieval_weight` must be a number of at least 0, got {self.retrieval_weight}; "

@@ -18,18 +18,29 @@ def load_reader(folder: Path) -> DeformerForQuestionAnswering:
     transformers fills what a checkpoint lacks with random weights and a warning; a reader like that answers nonsense.
 
     Raises:
-        ConversionError: weights are missing, as from a DeFormer of another task.
+        ConversionError: weights are missing, as from a DeFormer of another task, or have other shapes than the config
+            says.
     """
     verbosity = logging.get_verbosity()
     # Its table of what is missing would stand before our sentence.
     logging.set_verbosity_error()
     try:
         loaded: Any = DeformerForQuestionAnswering.from_pretrained(
-            folder, dtype=torch.float32, output_loading_info=True
+            # What does not fit is told below; transformers would raise a table over several lines.
+            folder,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
         )
     finally:
         logging.set_verbosity(verbosity)
     model, information = loaded
+    if information["mismatched_keys"]:
+        name, found, wanted = sorted(information["mismatched_keys"])[0]
+        raise ConversionError(
+            f"expected {name} of shape {tuple(wanted)}, as {folder / 'config.json'} says, got {tuple(found)}; "
+            "correct its sizes or copy the checkpoint again"
+        )
     if information["missing_keys"]:
         raise ConversionError(
             f"expected a checkpoint with a trained span head, got {folder} without one; "

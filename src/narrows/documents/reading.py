@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from narrows._text import UNREADABLE_JSON, json_problem
 from narrows.documents.decoding import UnsupportedEncoding, decode_text, starts_as_utf16
 from narrows.documents.html_text import extract_html
 from narrows.documents.sources import OnProblem, Source, format_of, scan, unreadable
@@ -100,7 +101,10 @@ def _read_file(source: Source, kind: str | None) -> Document:
         try:
             text, title = extract_html(text)
         except ValueError as error:
-            message = f"expected HTML in {source.id}, but it cannot be parsed ({error}); correct it or leave it out"
+            message = (
+                f"expected HTML in {source.id}, but it has a character reference of too many digits; "
+                "correct it or leave it out"
+            )
             raise DocumentError(message) from error
     if not text or text.isspace():
         raise DocumentError(f"expected text in {source.id}, but it is empty; fill it or leave it out")
@@ -161,8 +165,8 @@ def _record(source: Source, number: int, line: str) -> Document:
     where = f"line {number} of {source.id}"
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        reason = getattr(error, "msg", str(error))
+    except UNREADABLE_JSON as error:
+        reason = json_problem(error)
         message = f"expected a JSON object on {where}, but it is not JSON ({reason}); correct or remove the line"
         raise DocumentError(message) from error
     if not isinstance(record, dict):

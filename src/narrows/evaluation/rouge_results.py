@@ -113,7 +113,7 @@ class RougeResults:
             record = json.loads(line)
             name, words, of = (str(record[key]) for key in ("id", "words", "of"))
             score = RougeScore(*(float(record[key]) for key in RougeScore._fields))
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise UsageError(
                 f"{where}: expected a ROUGE score of an earlier run, got {line[:40]!r}; name another file."
             ) from error

@@ -193,7 +193,7 @@ def read_predictions(path: Path) -> dict[str, Prediction]:
             record = json.loads(line)
             margin = -math.inf if record["margin"] is None else float(record["margin"])
             found[str(record["id"])] = Prediction(str(record["text"]), margin)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise UsageError(
                 f"expected `id`, `text` and `margin` in line {number} of {path}, got {line[:60]!r}; "
                 "pass a file that `narrows evaluate` wrote"

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer
 
 from narrows._plural import count
+from narrows._text import surrogate_in
 from narrows.data import AS_PLAIN_TEXT, restore, token_budget_batches
 from narrows.deformer import DeformerConfig, DeformerForQuestionAnswering
 from narrows.deformer.loading import load_reader
@@ -160,7 +161,7 @@ class Engine:
         """States after layer k of `[CLS] question [SEP]`.
 
         Raises:
-            UsageError: an empty question, or one longer than its room.
+            UsageError: an empty question, one that is not Unicode, or one longer than its room.
         """
         ids = self.check_question(question)
         row = torch.tensor([[self.tokenizer.cls_token_id, *ids, self.tokenizer.sep_token_id]], device=self.device)
@@ -171,8 +172,14 @@ class Engine:
         """A question's token ids without special tokens.
 
         Raises:
-            UsageError: an empty question, or one longer than its room.
+            UsageError: an empty question, one that is not Unicode, or one longer than its room.
         """
+        place = surrogate_in(question)
+        if place is not None:
+            raise UsageError(
+                f"expected a question in Unicode, but its character {place} is a byte that is not UTF-8 or half of a "
+                "surrogate pair; type it anew or save it as UTF-8"
+            )
         ids = self.tokenize([question])[0].ids if question.strip() else []
         if not ids:
             raise UsageError("expected a question, got an empty one; ask in at least one word")

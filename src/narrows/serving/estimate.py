@@ -44,6 +44,7 @@ def estimate_folder(
     codec: str = "int8",
     dense: bool = False,
     on_document: Callable[[str], None] | None = None,
+    on_problem: Callable[[str, DocumentError], None] | None = None,
 ) -> Estimate:
     """Cut a folder into passages as indexing would, and encode eight of them for the rate.
 
@@ -53,6 +54,7 @@ def estimate_folder(
         codec: of the states to be stored.
         dense: with a vector a passage.
         on_document: called with the id of every document that was cut.
+        on_problem: called with name and error of whatever is skipped; it is in the estimate as well.
 
     Raises:
         DocumentError: nothing in the folder can be read.
@@ -67,6 +69,8 @@ def estimate_folder(
 
     def skip(name: str, error: DocumentError) -> None:
         skipped.append((name, str(error)))
+        if on_problem is not None:
+            on_problem(name, error)
 
     for document in read_documents(folder, skip):
         before = passages

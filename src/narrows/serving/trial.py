@@ -129,7 +129,10 @@ def _ask(
     engine = reader.engine
     question = engine.shorten_question(example.question)
     found = reader.find(store, question, candidates=candidates, retrieval=retrieval)
-    passages, offsets_of = read_candidates(engine, store, question, found)
+    try:
+        passages, offsets_of = read_candidates(engine, store, question, found)
+    except UsageError as error:
+        raise UsageError(f"question {example.id}: {error}") from error
     choices = []
     for index, (passage, candidate) in enumerate(zip(passages, found, strict=True)):
         best = next(

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from narrows._text import shown
 from narrows.errors import RecipeError
 from narrows.training.planted.recipe import PlantedRecipe
 from narrows.training.sections import Recipe
@@ -20,6 +21,9 @@ RECIPES: dict[str, type[Recipe]] = {
     "question-answering": SpanRecipe,
     "planted-facts": PlantedRecipe,
 }
+
+# What PyYAML lets through from the making of dates, numbers and truth values, and from deep nesting.
+_NO_YAML = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def load_recipe(path: str | Path, *, settings: Mapping[str, str] | None = None) -> Recipe:
@@ -38,13 +42,15 @@ def load_recipe(path: str | Path, *, settings: Mapping[str, str] | None = None) 
     """
     path = Path(path)
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(
             f"expected a recipe at {path}, got a file that cannot be read ({error}); check the path"
         ) from error
-    except yaml.YAMLError as error:
-        raise RecipeError(f"expected YAML in {path}, got {' '.join(str(error).split())}; mend that place") from error
+    try:
+        raw = yaml.safe_load(text)
+    except _NO_YAML as error:
+        raise RecipeError(f"expected YAML in {path}, got {_yaml_problem(error)}; mend that place") from error
     if not isinstance(raw, dict):
         raise RecipeError(f"expected a recipe in {path}, got {type(raw).__name__}; write `key: value` lines")
     for key, value in (settings or {}).items():
@@ -66,17 +72,27 @@ def save_recipe(recipe: Recipe, path: Path) -> None:
 def _kind(task: Any, path: Path) -> type[Recipe]:
     kind = RECIPES.get(task) if isinstance(task, str) else None
     if kind is None:
-        near = difflib.get_close_matches(str(task), RECIPES, n=1)
+        near = difflib.get_close_matches(task, RECIPES, n=1) if isinstance(task, str) else []
         advice = f"did you mean {near[0]!r}?" if near else "choose one of these"
-        raise RecipeError(f"expected a valid 'task' in {path}, one of {', '.join(RECIPES)}, got {task!r}; {advice}")
+        raise RecipeError(
+            f"expected a valid 'task' in {path}, one of {', '.join(RECIPES)}, got {shown(task)}; {advice}"
+        )
     return kind
 
 
 def _setting(key: str, value: str) -> Any:
     try:
         return yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"expected YAML as the value of the setting {key!r}, got {value!r}; quote it") from error
+    except _NO_YAML as error:
+        raise RecipeError(f"expected YAML as the value of the setting {key!r}, got {shown(value)}; quote it") from error
+
+
+def _yaml_problem(error: Exception) -> str:
+    if isinstance(error, yaml.YAMLError):
+        return " ".join(str(error).split())
+    if isinstance(error, RecursionError):
+        return "lists or sections that are nested too deep"
+    return "a value that is not of the kind it is written as, such as a date that is none or a number of many digits"
 
 
 def _set(raw: dict[str, Any], key: str, value: Any) -> None:
@@ -104,7 +120,7 @@ def _one_sentence(error: ValidationError, kind: type[Recipe], path: Path) -> str
         return f"expected a key {where!r} in {path}, got none; add it"
     message = first["msg"].removeprefix("Value error, ")
     advice = f"{message[0].lower()}{message[1:]}"
-    return f"expected a valid {where!r} in {path}, got {first['input']!r}; {advice}"
+    return f"expected a valid {where!r} in {path}, got {shown(first['input'])}; {advice}"
 
 
 def _known_keys(kind: type[Recipe], location: tuple[int | str, ...]) -> list[str]:

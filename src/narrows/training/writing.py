@@ -2,13 +2,17 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from narrows.errors import OutputError, UsageError
 
-__all__ = ["require_place", "written_whole"]
+__all__ = ["fresh_folder", "require_place", "written_whole"]
+
+# A name has at most 255 bytes, of which a character may take 4.
+_LONGEST_PREFIX = 40
 
 
 def require_place(path: Path) -> None:
@@ -29,23 +33,43 @@ def require_place(path: Path) -> None:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Gives a name beside `path` to write a file or a folder under; when that is done, it gets its own name.
+    """Gives a place beside `path` to write a file or a folder to; when that is done, it takes the place of `path`.
 
     Raises:
         OutputError: the disk is full or cannot be written; nothing of it is left.
     """
-    partial = path.with_name(path.name + ".partial")
-    _remove(partial)
-    try:
+    with fresh_folder(path.parent, path) as folder:
+        partial = folder / path.name
         yield partial
         os.replace(partial, path)
+
+
+@contextmanager
+def fresh_folder(parent: Path, target: Path) -> Iterator[Path]:
+    """A folder of our own in `parent`, under a name that nobody else has, to make `target` in; gone at the end.
+
+    A killed process may leave one: its name begins with a dot and that of the target.
+
+    Args:
+        parent: on the disk of the target, so that what is made can be moved to it in one step.
+        target: what is made, for the folder's name and the error.
+
+    Raises:
+        OutputError: the disk is full or cannot be written.
+    """
+    folder = None
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name[:_LONGEST_PREFIX]}-", dir=parent))
+        yield folder
     except BaseException as error:
-        _remove(partial)
         if not _is_of_the_disk(error):
             raise
         raise OutputError(
-            f"expected room and permission to write {path}, got {_reason(error)}; make room or choose another place"
+            f"expected room and permission to write {target}, got {_reason(error)}; make room or choose another place"
         ) from error
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_of_the_disk(error: BaseException) -> bool:
@@ -55,10 +79,3 @@ def _is_of_the_disk(error: BaseException) -> bool:
 
 def _reason(error: BaseException) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or " ".join(str(error).split())
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
