@@ -14,7 +14,7 @@ from narrows.training.planted.recipe import PlantedRecipe
 from narrows.training.sections import Recipe
 from narrows.training.spans.recipe import SpanRecipe
 
-__all__ = ["RECIPES", "load_recipe", "save_recipe"]
+__all__ = ["RECIPES", "load_recipe", "one_sentence", "read_yaml", "save_recipe"]
 
 # The recipe of each task. A new task is a line here, and one in `tasks.py`.
 RECIPES: dict[str, type[Recipe]] = {
@@ -41,6 +41,24 @@ def load_recipe(path: str | Path, *, settings: Mapping[str, str] | None = None) 
             values that do not go together.
     """
     path = Path(path)
+    raw = read_yaml(path)
+    for key, value in (settings or {}).items():
+        _set(raw, key, _setting(key, value))
+    kind = _kind(raw.get("task", "question-answering"), path)
+    try:
+        recipe = kind.model_validate(raw)
+    except ValidationError as error:
+        raise RecipeError(one_sentence(error, kind, path)) from error
+    recipe.check(path)
+    return recipe
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The keys and values of a YAML file.
+
+    Raises:
+        RecipeError: a file that cannot be read, or is not YAML, or holds something else than keys and values.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -53,15 +71,7 @@ def load_recipe(path: str | Path, *, settings: Mapping[str, str] | None = None) 
         raise RecipeError(f"expected YAML in {path}, got {_yaml_problem(error)}; mend that place") from error
     if not isinstance(raw, dict):
         raise RecipeError(f"expected a recipe in {path}, got {type(raw).__name__}; write `key: value` lines")
-    for key, value in (settings or {}).items():
-        _set(raw, key, _setting(key, value))
-    kind = _kind(raw.get("task", "question-answering"), path)
-    try:
-        recipe = kind.model_validate(raw)
-    except ValidationError as error:
-        raise RecipeError(_one_sentence(error, kind, path)) from error
-    recipe.check(path)
-    return recipe
+    return raw
 
 
 def save_recipe(recipe: Recipe, path: Path) -> None:
@@ -106,7 +116,8 @@ def _set(raw: dict[str, Any], key: str, value: Any) -> None:
     raw[last] = value
 
 
-def _one_sentence(error: ValidationError, kind: type[Recipe], path: Path) -> str:
+def one_sentence(error: ValidationError, kind: type[BaseModel], path: Path) -> str:
+    """The first of the things that are wrong with a recipe, and what to do about it."""
     errors = error.errors()
     # A misspelt key is an unknown one and a missing one: the unknown one tells which was meant.
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
@@ -123,7 +134,7 @@ def _one_sentence(error: ValidationError, kind: type[Recipe], path: Path) -> str
     return f"expected a valid {where!r} in {path}, got {shown(first['input'])}; {advice}"
 
 
-def _known_keys(kind: type[Recipe], location: tuple[int | str, ...]) -> list[str]:
+def _known_keys(kind: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
     model: Any = kind
     for part in location:
         if isinstance(part, int):

@@ -1,0 +1,89 @@
+"""`narrows sweep`: a recipe under every combination of some settings."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from narrows._plural import count
+from narrows.cli import options
+from narrows.errors import UsageError
+
+if TYPE_CHECKING:
+    from narrows.training.sweep import Cell
+
+__all__ = ["command"]
+
+
+def command(
+    sweep: Annotated[Path, typer.Argument(help="YAML file: a recipe, and the values its keys take.")],
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", envvar="NARROWS_DATA", help="Folder that the recipe's files lie in."),
+    ] = None,
+    runs: Annotated[
+        Path,
+        typer.Option("--runs", envvar="NARROWS_RUNS", help="Folder of runs; the sweep has one of its name there."),
+    ] = Path("runs"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and their sizes, and stop.")] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train a recipe under every combination of some settings, one run after another.
+
+    The same command goes on where a sweep was stopped (Ctrl-C or SIGTERM saves first). What the finished runs
+    say is kept in RUNS/NAME/sweep.json.
+    """
+    if data is None:
+        raise UsageError("expected a data folder, got none; pass --data DIR or set NARROWS_DATA")
+
+    from narrows.training.sweep import cells_of, collect, load_sweep
+
+    loaded = load_sweep(sweep)
+    cells, folder = cells_of(loaded, sweep), runs / loaded.name
+    console = options.stderr_console(quiet=quiet)
+    if dry_run:
+        found: list[dict[str, Any]] = [_plan(cell, data, runs) for cell in cells]
+    else:
+        for number, cell in enumerate(cells, 1):
+            console.print(f"run {number} of {len(cells)}: {cell.recipe.name}", markup=False)
+            _train(cell, data, runs, folder, sweep, quiet=quiet)
+        found = collect(cells, folder)
+    if json:
+        options.emit_json({"name": loaded.name, "runs": found})
+        return
+    for run in found:
+        _show(run)
+
+
+def _plan(cell: "Cell", data: Path, runs: Path) -> dict[str, Any]:
+    from narrows.training.tasks import plan_run
+
+    return {"name": cell.recipe.name, "settings": cell.settings, "plan": plan_run(cell.recipe, data=data, runs=runs)}
+
+
+def _train(cell: "Cell", data: Path, runs: Path, folder: Path, sweep: Path, *, quiet: bool) -> None:
+    from transformers.utils import logging
+
+    from narrows.training.run import train
+
+    logging.disable_progress_bar()
+    output = folder / cell.recipe.name
+    command_line = shlex.join(["narrows", "sweep", sweep.name])
+    if train(cell.recipe, data=data, output=output, quiet=quiet, runs=runs, command=command_line) is None:
+        options.stderr_console(quiet=quiet).print(f"stopped and saved in {output}; the same command goes on")
+        raise typer.Exit(130)
+
+
+def _show(run: dict[str, Any]) -> None:
+    settings = ", ".join(f"{key} {value}" for key, value in run["settings"].items())
+    if "plan" in run:
+        plan = run["plan"]
+        size = (
+            f"{count(plan.rows, 'row')} of {count(plan.tokens, 'token')} an epoch, {count(plan.steps, 'step')} in all"
+        )
+        typer.echo(f"{settings}: {size}")
+        return
+    scores = ", ".join(f"{name} {value:.2f}" for name, value in run["summary"]["tune"].items() if name != "epoch")
+    typer.echo(f"{settings}: {scores}")

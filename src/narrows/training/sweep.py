@@ -1,0 +1,108 @@
+"""Sweeps: one recipe under every combination of some settings, as a queue that goes on where it was stopped."""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic import Field, ValidationError, field_validator
+
+from narrows.errors import RecipeError
+from narrows.training.recipe import load_recipe, one_sentence, read_yaml
+from narrows.training.sections import Recipe, Section
+from narrows.training.writing import written_whole
+
+__all__ = ["Cell", "Sweep", "cells_of", "collect", "load_sweep"]
+
+
+class Sweep(Section):
+    """What is varied.
+
+    Attributes:
+        name: of the folder that all its runs lie in.
+        recipe: file of the recipe, from the sweep's own folder.
+        settings: keys of the recipe, as `a.b`, that all runs have another value of.
+        over: keys and the values each takes, in every combination; the first key varies slowest.
+    """
+
+    name: str
+    recipe: str
+    settings: dict[str, Any] = {}
+    over: dict[str, list[Any]] = Field(min_length=1)
+
+    @field_validator("over")
+    @classmethod
+    def _has_values(cls, over: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        empty = next((key for key, values in over.items() if not values), None)
+        if empty is not None:
+            raise ValueError(f"give {empty!r} at least one value")
+        return over
+
+
+class Cell(NamedTuple):
+    """One run of a sweep: the values of the varied keys, and its recipe."""
+
+    settings: Mapping[str, Any]
+    recipe: Recipe
+
+
+def load_sweep(path: Path) -> Sweep:
+    """Read and check a sweep.
+
+    Raises:
+        RecipeError: not YAML, an unknown key, or a value of the wrong kind.
+    """
+    raw = read_yaml(path)
+    try:
+        return Sweep.model_validate(raw)
+    except ValidationError as error:
+        raise RecipeError(one_sentence(error, Sweep, path)) from error
+
+
+def cells_of(sweep: Sweep, path: Path) -> list[Cell]:
+    """The runs of a sweep, each recipe checked.
+
+    Args:
+        sweep: what is varied.
+        path: its file; the recipe is looked for beside it.
+
+    Raises:
+        RecipeError: a recipe that cannot be, or two runs of one name.
+    """
+    base, cells = path.parent / sweep.recipe, []
+    name = load_recipe(base).name
+    for settings in _combinations(sweep.over):
+        values = {**sweep.settings, **settings, "name": "-".join([name, *map(_word, settings.values())])}
+        texts = {key: yaml.safe_dump(value, default_flow_style=True) for key, value in values.items()}
+        cells.append(Cell(settings, load_recipe(base, settings=texts)))
+    names = [cell.recipe.name for cell in cells]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise RecipeError(f"expected runs of different names in {path}, got {twice!r} twice; remove one of the values")
+    return cells
+
+
+def collect(cells: list[Cell], folder: Path) -> list[dict[str, Any]]:
+    """What the finished runs of a sweep say: settings, folder and summary of each; also kept in `sweep.json`."""
+    found = []
+    for cell in cells:
+        summary = folder / cell.recipe.name / "summary.json"
+        if summary.is_file():
+            text = json.loads(summary.read_text(encoding="utf-8"))
+            found.append({"name": cell.recipe.name, "settings": dict(cell.settings), "summary": text})
+    with written_whole(folder / "sweep.json") as partial:
+        partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+def _combinations(over: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    for values in itertools.product(*over.values()):
+        yield dict(zip(over, values, strict=True))
+
+
+def _word(value: Any) -> str:
+    """A value as a part of a folder's name."""
+    text = json.dumps(value) if isinstance(value, dict | list) else str(value)
+    return "".join(mark if mark.isalnum() or mark in "._-" else "_" for mark in text)
