@@ -125,6 +125,8 @@ INDEX = "index|W/{}|-o|W/new|-m|W/model|-q"
         (f"convert|W/model|W/new|-k|{HUGE}", 2, f"from 0 to 4 for 5 layers, got {HUGE}; keep at least one"),
         ("convert|W/model|W/new|-k|x", 2, "Invalid value for '--split-layer' / '-k': "),
         ("convert|W/model", 2, "; see `narrows convert --help`"),
+        (f"inspect|mask|mulla|--length|{HUGE}", 2, "`length` must be at most 1,048,576, got 99,999,999"),
+        (f"inspect|mask|tglobal|--global-block-size|{HUGE}", 2, "`global_block_size` must be at most 1,048,576, got"),
         ("inspect|mask|mulla|--length|x", 2, "; see `narrows inspect mask --help`"),
         (f"{ASK.format(QUESTION)}|--candidates|0", 2, "Input should be greater than or equal to 1"),
         (f"{ASK.format(QUESTION)}|--batch-tokens|0", 2, "Input should be greater than or equal to 1"),
@@ -238,7 +240,7 @@ def test_a_config_that_does_not_fit(world, capsys, line, field, value, code, sen
 def test_where_nothing_can_be_read_the_reasons_are_said(world, capsys, line, skipped) -> None:
     (world / "two.jsonl").write_text("no json\n[1]\n")
     assert main([argument.replace("W/", f"{world}/") for argument in line.split("|")]) == 2
-    *reasons, last = (told for told in capsys.readouterr().err.splitlines() if told)
+    *reasons, last = capsys.readouterr().err.splitlines()
     assert "not one could be; correct the problems reported for each of them" in last
     assert len(reasons) == len(skipped)
     for reason, part in zip(reasons, skipped, strict=True):

@@ -239,7 +239,9 @@ def test_bad_records_are_refused_with_their_line(tmp_path, layout, record, patte
 
 def test_half_a_surrogate_pair_is_refused(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"document": "a\\ud800", "summary": "b"}')
-    fails(path, "jsonl", "expected Unicode text in the document, got half of a surrogate pair at character 1; correct")
+    fails(path, "jsonl", "line 1: expected 'document' in Unicode, got half of a surrogate pair at character 1; correct")
+    path = write(tmp_path / "b.jsonl", '{"document": "a", "summary": ["b", "c\\ud800"]}')
+    fails(path, "jsonl", "expected Unicode text in the summary 2, got half of a surrogate pair at character 1; correct")
 
 
 def test_an_unknown_layout_is_refused_at_once(tmp_path):

@@ -134,6 +134,9 @@ def erased_on_error(bar: "Progress") -> Iterator[None]:
         yield
     except BaseException:
         bar.live.transient = True
+        bar.live.stop()
+        # Where there is no terminal, the end of the bar would print an empty line.
+        bar.console.quiet = True
         raise
 
 

@@ -216,7 +216,7 @@ def tglobal(*, length: int = 16_384, local_radius: int = 127, global_block_size:
 
     _require_length("length", length)
     _require("local_radius", local_radius, 1)
-    _require("global_block_size", global_block_size, 1)
+    _require_length("global_block_size", global_block_size)
     pattern = _neighbours(length, local_radius)
     block_ids, real = modeling_longt5._make_global_fixed_block_ids(torch.ones(1, length), global_block_size)
     slots = int(real.sum())
