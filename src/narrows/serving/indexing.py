@@ -342,7 +342,7 @@ class _Run:
         self._commits += 1
         self._tell(ids, self._bytes_within)
         if self._commits % _COMMITS_PER_TIDYING == 0:
-            self._writer.finish()
+            self._writer.tidy()
 
     def _tell_cutting(self, document: Document, place: int) -> None:
         cutting = Cutting(round(place / len(document.text) * self._bytes_last), self._bytes_last)

@@ -187,6 +187,18 @@ def require_versions(path: Path) -> None:
         )
 
 
+def bytes_on_disk(path: Path) -> int:
+    """The sum of the sizes of all files below `path`."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(folder, name)).st_size
+            except FileNotFoundError:
+                continue  # a writer cleaned it up between listing and looking
+    return total
+
+
 def lock_for_writing(path: Path) -> int:
     """Become the only writer; returns the open file that holds the lock.
 

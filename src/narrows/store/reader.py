@@ -319,7 +319,7 @@ class Store:
             documents=documents,
             passages=passages,
             tokens=tokens,
-            bytes_on_disk=bytes_on_disk(self.path),
+            bytes_on_disk=layout.bytes_on_disk(self.path),
             bytes_states=tokens * self.codec.bytes_per_token(self.fingerprint.width),
             bytes_text=text_bytes,
             codec=self.codec.name,
@@ -379,18 +379,6 @@ def sql_in(column: str, values: Sequence[str]) -> str:
     """The filter `column IN (...)` with the values quoted."""
     quoted = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
     return f"{column} IN ({quoted})"
-
-
-def bytes_on_disk(path: Path) -> int:
-    """The sum of the sizes of all files below `path`."""
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            try:
-                total += os.stat(os.path.join(folder, name)).st_size
-            except FileNotFoundError:
-                continue  # a writer cleaned it up between listing and looking
-    return total
 
 
 def _check_limit(limit: int) -> None:

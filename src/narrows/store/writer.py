@@ -15,10 +15,9 @@ from narrows.store.allocator import give_memory_back
 from narrows.store.checksums import note_checksums
 from narrows.store.reader import Store, sql_in
 from narrows.store.records import StoredDocument, StoredPassage, VerifyReport
-from narrows.store.tidying import index_new_rows, join_files
+from narrows.store.tidying import INDEX_NAME, create_index, forget_deleted_rows, index_new_rows, join_files
 from narrows.store.verification import readable_rows
 
-INDEX_NAME = "text_idx"
 # What Lance remembers of files; of a large store it would be hundreds of megabytes.
 _BYTES_REMEMBERED = 16_000_000
 # A large document waits in memory until it fills a fragment of that size.
@@ -204,18 +203,35 @@ class Writer:
         )
         return lance.LanceDataset.commit(dataset, change, read_version=dataset.version)
 
-    def finish(self) -> None:
-        """Bring the full-text index up to date, join small fragments, and drop versions that nobody reads.
+    def tidy(self) -> None:
+        """Do what `finish` does now and then in a long run, but for what has to be done once only.
 
         Raises:
             StoreError: the store cannot be written; everything put before stays.
         """
+        self._tidy(exact=False)
+
+    def finish(self) -> None:
+        """Bring the full-text index up to date, join small fragments, and drop versions that nobody reads.
+
+        A search then weighs words as it would in a new store of the same documents. What this costs grows with the
+        text of those segments of the index, of 32,768 passages each, from which something was removed.
+
+        Raises:
+            StoreError: the store cannot be written; everything put before stays.
+        """
+        self._tidy(exact=True)
+
+    def _tidy(self, *, exact: bool) -> None:
         dataset = self._require_entered()
         store = self._store
         with layout.lance_errors(store.path, "writing to"):
-            # In this order: a file that is joined before its rows are indexed needs no change of the index.
+            # In this order: a file that is joined before its rows are indexed needs no change of the index, and a
+            # segment that is made anew may have room for new rows.
             join_files(dataset)
-            index_new_rows(dataset, INDEX_NAME)
+            if exact:
+                forget_deleted_rows(dataset, store.path / layout.PASSAGES)
+            index_new_rows(dataset)
             note_checksums(store.path, dataset)
             store.refresh()
             if layout.try_alone(store._reading):
@@ -251,18 +267,7 @@ class Writer:
         )
         if not any(index.name == INDEX_NAME for index in dataset.describe_indices()):
             # Made empty so that rows are cut into words alike before and after finish() has indexed them.
-            dataset.create_scalar_index(
-                rows.TEXT_COLUMN,
-                "INVERTED",
-                name=INDEX_NAME,
-                train=dataset.count_rows() > 0,
-                base_tokenizer="icu/split",
-                language="English",
-                stem=True,
-                remove_stop_words=True,
-                ascii_folding=True,
-                with_position=False,
-            )
+            create_index(dataset, train=dataset.count_rows() > 0)
         return dataset
 
     def _release(self) -> None:
