@@ -19,7 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from narrows.errors import NarrowsError, StoreBusyError, StoreDamagedError, StoreError, StoreMismatchError
+from narrows.errors import (
+    NarrowsError,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreMismatchError,
+    UsageError,
+)
 from narrows.store.codecs import get_codec
 from narrows.store.fingerprint import FORMAT_VERSION, Fingerprint
 
@@ -42,6 +49,33 @@ class Manifest:
 
     fingerprint: Fingerprint
     vector_width: int
+
+
+def dataset_uri(path: Path) -> str:
+    """The dataset of the store at `path`, as Lance is told it.
+
+    In full, for a name like `s3:x` that begins a path would be an address elsewhere; with links followed, for Lance
+    takes `link/..` for the folder that the link is in.
+
+    Raises:
+        UsageError: Lance cannot be told the path.
+    """
+    _require_sayable(str(path))
+    whole = os.path.realpath(path)
+    _require_sayable(whole)
+    return os.path.join(whole, PASSAGES)
+
+
+def _require_sayable(path: str) -> None:
+    """Lance takes paths apart as addresses, in which it refuses control characters, and takes UTF-8 only."""
+    for letter in path:
+        is_control = letter < " " or letter == "\x7f"
+        if is_control or "\ud800" <= letter <= "\udfff":
+            what = "a control character" if is_control else "not UTF-8"
+            raise UsageError(
+                f"expected a path of UTF-8 without control characters for a store, got {path!r}, in which {letter!r} "
+                f"is {what}; choose another path, or rename the folder"
+            )
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:

@@ -32,8 +32,10 @@ def verify(path: str | os.PathLike) -> VerifyReport:
         StoreError: there is no store at `path`, or it may not be read.
         StoreMismatchError: the store has a newer format.
         StoreDamagedError: the manifest is not what was written.
+        UsageError: Lance takes no such path.
     """
     path = Path(path)
+    layout.dataset_uri(path)
     if layout.is_unborn(path):
         return VerifyReport(path=str(path))
     manifest = layout.read_manifest(path)
@@ -85,7 +87,7 @@ class _Verification:
 
     def open(self) -> lance.LanceDataset:
         with layout.lance_errors(self._path, "reading"):
-            dataset = lance.dataset(str(self._path / layout.PASSAGES))
+            dataset = lance.dataset(layout.dataset_uri(self._path))
         columns = [(field.name, field.type) for field in rows.schema(self._manifest.vector_width)]
         if [(field.name, field.type) for field in dataset.schema] != columns:
             raise StoreDamagedError(

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 
 import lance
@@ -13,7 +14,7 @@ from narrows.errors import UsageError
 from narrows.store import layout, rows
 from narrows.store.allocator import give_memory_back
 from narrows.store.checksums import note_checksums
-from narrows.store.reader import Store, sql_in
+from narrows.store.reader import Store
 from narrows.store.records import StoredDocument, StoredPassage, VerifyReport
 from narrows.store.tidying import INDEX_NAME, create_index, forget_deleted_rows, index_new_rows, join_files
 from narrows.store.verification import readable_rows
@@ -147,7 +148,7 @@ class Writer:
             return
         there, self._known_ids = self._known, None
         with layout.lance_errors(self._store.path, "writing to"):
-            dataset.delete(sql_in("document_id", document_ids))
+            dataset.delete(rows.sql_in("document_id", document_ids))
         self._known_ids = there.difference(document_ids)
 
     def repair(self, report: VerifyReport) -> list[str]:
@@ -174,7 +175,7 @@ class Writer:
             if report.changed_fragments:
                 self._dataset = dataset = self._copy_whole_documents(dataset, report)
             if report.damaged_documents:
-                dataset.delete(sql_in("document_id", report.damaged_documents))
+                dataset.delete(rows.sql_in("document_id", report.damaged_documents))
             if report.damaged_index:
                 dataset.drop_index(INDEX_NAME)
                 self._dataset = dataset = self._open_or_create()
@@ -230,7 +231,7 @@ class Writer:
             # segment that is made anew may have room for new rows.
             join_files(dataset)
             if exact:
-                forget_deleted_rows(dataset, store.path / layout.PASSAGES)
+                forget_deleted_rows(dataset, Path(layout.dataset_uri(store.path)))
             index_new_rows(dataset)
             note_checksums(store.path, dataset)
             store.refresh()
@@ -259,7 +260,7 @@ class Writer:
         return self._known_ids
 
     def _open_or_create(self) -> lance.LanceDataset:
-        uri = str(self._store.path / layout.PASSAGES)
+        uri = layout.dataset_uri(self._store.path)
         if not layout.has_dataset(self._store.path):
             lance.write_dataset(rows.schema(self._store.vector_width).empty_table(), uri)
         dataset = lance.dataset(
@@ -280,7 +281,7 @@ def _without(
     dataset: lance.LanceDataset, document_ids: Sequence[str]
 ) -> tuple[list[lance.FragmentMetadata], list[int]]:
     """The fragments that lose some rows when these documents go, and the ids of those that lose all."""
-    found = dataset.to_table(columns=[], filter=sql_in("document_id", document_ids), with_row_id=True)
+    found = dataset.to_table(columns=[], filter=rows.sql_in("document_id", document_ids), with_row_id=True)
     # A row id is the number of its fragment and its place there, 32 bits each.
     row_ids = found["_rowid"].to_numpy()
     changed: list[lance.FragmentMetadata] = []
