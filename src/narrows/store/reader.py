@@ -1,7 +1,6 @@
 """`Store`: opening a store, and reading one fixed version of it."""
 
 import os
-import shlex
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -259,11 +258,7 @@ class Store:
         with layout.lance_errors(self.path, "reading"):
             is_empty = self._dataset is None or not self._dataset.count_rows()
         if is_empty:
-            folder = shlex.quote(layout.read_source(self.path) or "FOLDER")
-            raise StoreError(
-                f"the store {self.path} holds no passages yet; run `narrows index {folder} -o "
-                f"{shlex.quote(str(self.path))}` to fill it"
-            )
+            raise layout.holds_nothing(self.path)
 
     def first(self, limit: int) -> list[int]:
         """Row ids of the first passages of the snapshot, for a query that says nothing about where to look."""

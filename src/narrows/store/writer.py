@@ -13,7 +13,7 @@ from lance.fragment import write_fragments
 from narrows.errors import UsageError
 from narrows.store import layout, rows
 from narrows.store.allocator import give_memory_back
-from narrows.store.checksums import note_checksums
+from narrows.store.checksums import note_birth, note_checksums
 from narrows.store.reader import Store
 from narrows.store.records import StoredDocument, StoredPassage, VerifyReport
 from narrows.store.tidying import INDEX_NAME, create_index, forget_deleted_rows, index_new_rows, join_files
@@ -179,7 +179,7 @@ class Writer:
             if report.damaged_index:
                 dataset.drop_index(INDEX_NAME)
                 self._dataset = dataset = self._open_or_create()
-            note_checksums(self._store.path, dataset)
+            note_checksums(self._store.path, dataset, forget_lost=True)
         self._store.refresh()
         self._known_ids = None
         return report.damaged_documents
@@ -262,6 +262,7 @@ class Writer:
     def _open_or_create(self) -> lance.LanceDataset:
         uri = layout.dataset_uri(self._store.path)
         if not layout.has_dataset(self._store.path):
+            note_birth(self._store.path)
             lance.write_dataset(rows.schema(self._store.vector_width).empty_table(), uri)
         dataset = lance.dataset(
             uri, metadata_cache_size_bytes=_BYTES_REMEMBERED, index_cache_size_bytes=_BYTES_REMEMBERED
