@@ -10,9 +10,9 @@ from typing import Any
 
 import lance
 import numpy as np
-from lance.dataset import Index, IndexSegment
+from lance.dataset import Index
 from lance.file import LanceFileReader
-from lance.indices import IndexSegmentDescription
+from lance.indices import IndexSegment, IndexSegmentDescription
 from lance.optimize import Compaction, CompactionOptions
 
 from narrows.store.rows import TEXT_COLUMN
