@@ -11,7 +11,7 @@ import pytest
 from lance.file import LanceFileReader
 
 from narrows.store import Store, allocator, tidying, verify
-from narrows.store.writer import INDEX_NAME
+from narrows.store.tidying import INDEX_NAME
 
 FULL = 40_000
 

@@ -62,6 +62,7 @@ def command(
         raise UsageError("expected a question or --file, got both; leave one of them out")
     total = count_questions(file) if file is not None else 0
     with Store.open(store, expect=None) as opened:
+        opened.require_passages()
         reader = load_reader(model, device=device, precision=precision, batch_tokens=batch_tokens)
 
         def ask(asked: str) -> "Result":

@@ -103,6 +103,8 @@ def verify(
         typer.echo(f"{store}: {count(report.documents, 'document')}, {count(report.passages, 'passage')} read")
         for damage in report.damages:
             typer.echo(f"damaged: {damage.reason}")
+        for remark in report.remarks:
+            typer.echo(f"remark: {remark}")
         typer.echo(_verdict(report, dropped if repair else None))
     if not report.ok:
         raise typer.Exit(1)
@@ -111,7 +113,7 @@ def verify(
 def _verdict(report: "VerifyReport", dropped: list[str] | None) -> str:
     """How the store is, and what to do; `dropped` are the documents that a repair has dropped, None without one."""
     if report.ok:
-        return "everything is as it was written"
+        return "every passage is as it was written" if report.remarks else "everything is as it was written"
     if report.beyond_repair:
         return (
             "this cannot be repaired: bring the store back from a copy, or run `narrows store delete` on it and then "

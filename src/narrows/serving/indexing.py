@@ -15,14 +15,14 @@ import numpy as np
 
 from narrows._plural import count
 from narrows.documents import Document, read_documents, scan
-from narrows.errors import DocumentError, UsageError
+from narrows.errors import DocumentError, NarrowsError, UsageError
 from narrows.serving.embedding import PassageEmbedder
 from narrows.serving.engine import Engine
 from narrows.serving.pieces import TokenizedPassage, is_large, tokenized_between, tokenized_passages
-from narrows.serving.sources import claim_store, vanished
-from narrows.store import Store, StoredDocument, StoredPassage, Writer, delete
+from narrows.serving.sources import claim_store, leave_no_empty_store, vanished
+from narrows.store import Store, StoredDocument, StoredPassage, Writer
 from narrows.store.allocator import share_one_pool
-from narrows.store.layout import is_unborn
+from narrows.store.layout import dataset_uri, is_unborn
 
 __all__ = [
     "Cutting",
@@ -125,32 +125,39 @@ def index_folder(
         could not be read this time.
 
     Raises:
-        DocumentError: nothing in the folder can be read; the store is left as it was, or not made.
+        DocumentError: nothing in the folder can be read.
         StoreMismatchError: the store was written by another model or codec.
         StoreBusyError: another process writes to the store.
         UsageError: the store has vectors and `dense` is False, or the other way round; or it holds documents of
-            another folder that would go, and `replace` is False.
+            another folder that would go, and `replace` is False; or Lance takes no such path.
+
+    A run that raises before it has written a document leaves a store as it was, and makes none.
 
     Example:
         >>> index_folder("examples/library", "library.narrows", engine)  # doctest: +SKIP
     """
     share_one_pool()
+    path = Path(store_path)
+    dataset_uri(path)
     sources = scan(folder, on_problem=lambda name, error: None)
     sizes = {source.id: source.size for source in sources}
     embedder = PassageEmbedder(device=engine.device) if dense else None
-    path = Path(store_path)
-    is_new = not path.exists()
+    is_new = not path.exists() or is_unborn(path)
+    made = [one for one in (path, *path.parents) if not one.exists()]
+    # Of this run: another process may have been first.
+    empty = False
     try:
         with _open(path, engine, codec, embedder) as store, store.writer() as writer:
+            empty = is_new
             claim_store(store, folder, replace=replace)
             run = _Run(store, writer, engine, embedder, sizes, on_progress)
             run.read_all(folder, path, on_problem)
             run.remove_vanished()
             writer.finish()
-    except DocumentError:
-        # Nothing could be read: an empty store would be taken for one.
-        if is_new:
-            delete(path)
+            empty = False
+    except NarrowsError:
+        if empty:
+            leave_no_empty_store(path, made)
         raise
     run.report.seconds = run.elapsed()
     return run.report
@@ -342,7 +349,7 @@ class _Run:
         self._commits += 1
         self._tell(ids, self._bytes_within)
         if self._commits % _COMMITS_PER_TIDYING == 0:
-            self._writer.finish()
+            self._writer.tidy()
 
     def _tell_cutting(self, document: Document, place: int) -> None:
         cutting = Cutting(round(place / len(document.text) * self._bytes_last), self._bytes_last)

@@ -105,7 +105,7 @@ class Reader:
         Raises:
             UsageError: an empty question, one longer than its room, or an argument out of range.
             StoreMismatchError: another model wrote the store; says what differs.
-            StoreError: the store cannot be read, or is damaged.
+            StoreError: the store cannot be read, is damaged, or holds no passages.
         """
         if not isinstance(store, Store):
             with self.open_store(store) as opened:
@@ -140,6 +140,7 @@ class Reader:
     def _ask(self, store: Store, question: str, candidates: int, top_k: int, retrieval: Retrieval) -> Result:
         began = time.perf_counter()
         self.engine.check_question(question)
+        store.require_passages()
         found = self.find(store, question, candidates=candidates, retrieval=retrieval)
         return ask_candidates(self.engine, store, question, found, top_k=top_k, began=began)
 

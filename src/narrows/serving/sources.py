@@ -1,16 +1,16 @@
 """Whose documents a store holds, so that a run over another folder does not put them out unasked."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from narrows._plural import count
 from narrows.documents import read_documents
 from narrows.errors import UsageError
-from narrows.store import Store
+from narrows.store import Store, delete
 from narrows.store.layout import lance_errors, read_source, write_source
 
-__all__ = ["claim_store", "vanished"]
+__all__ = ["claim_store", "leave_no_empty_store", "vanished"]
 
 
 def claim_store(store: Store, folder: str | Path, *, replace: bool) -> None:
@@ -42,6 +42,23 @@ def claim_store(store: Store, folder: str | Path, *, replace: bool) -> None:
             )
     with lance_errors(store.path, "writing to"):
         write_source(store.path, source)
+
+
+def leave_no_empty_store(path: Path, made: Sequence[Path]) -> None:
+    """Delete a store that a refused run has made, unless it holds a document by now.
+
+    Args:
+        path: the store.
+        made: which of it and the folders above were not there before, innermost first.
+    """
+    with Store.open(path, expect=None) as store:
+        if store.documents():
+            return
+    delete(path)
+    if not made:
+        path.mkdir()
+    for folder in made[1:]:
+        folder.rmdir()
 
 
 def vanished(known: Iterable[str], seen: Collection[str], unreadable: Collection[str]) -> list[str]:

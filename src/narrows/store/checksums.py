@@ -4,40 +4,63 @@ A row carries the checksum of what it says, see `rows`. It does not cover how La
 say which rows a version has, which of them were deleted and which words they hold: a flipped byte there brings deleted
 passages back, hides others from the search, or ends the process inside Lance. `Writer.finish` notes the checksums of
 all files; `verify` compares them, and a store that is opened those few that are small.
+
+The note is there before the first commit, and the manifest says so: that it is lost is noticed.
 """
 
 import json
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lance
 
 from narrows.errors import StoreDamagedError
 from narrows.store import layout
 
-__all__ = ["changed_files", "is_of_data", "is_of_index", "note_checksums", "require_unchanged"]
+__all__ = ["changed_files", "is_of_data", "is_of_index", "note_birth", "note_checksums", "require_unchanged"]
 
 _READ_AT_ONCE = 1 << 20
 _COVERED = ("manifest", "deletion file", "index file", "data file")
 
 
-def note_checksums(path: Path, dataset: lance.LanceDataset) -> None:
+class _Note(NamedTuple):
+    """What `checksums.json` says: the checksums by file, and whether `source.json`, which has its own, is there."""
+
+    files: dict[str, int | None]
+    source: bool = False
+
+
+def note_birth(path: Path) -> None:
+    """Note the manifest, before the first commit."""
+    _write(path, _Note({layout.MANIFEST: _checksum(path / layout.MANIFEST)}))
+
+
+def note_checksums(path: Path, dataset: lance.LanceDataset, *, forget_lost: bool = False) -> None:
     """Note the checksums of the newest version's files, before older versions are cleaned up.
 
     In this order a writer that is killed between the two leaves no note of a file that is gone. A file that was noted
     before keeps its checksum: none is written twice, so bytes that differ now are damage.
+
+    Args:
+        path: the store.
+        dataset: its passages.
+        forget_lost: no longer expect a `source.json` that is gone or damaged.
     """
     try:
         known = _noted(path)
     except StoreDamagedError:
-        known = {}
+        known = _Note({})
     tracked = dataset.tracked_files(min_version=dataset.latest_version).read_all().to_pylist()
     names = [f"{layout.PASSAGES}/{file['path']}" for file in tracked if file["type"] in _COVERED]
     names.append(layout.MANIFEST)
-    files = {name: known[name] if name in known else _checksum(path / name) for name in sorted(names)}
-    layout.write_whole(path, layout.CHECKSUMS, {"checksum": _of_note(files), "files": files})
+    files = {name: known.files[name] if name in known.files else _checksum(path / name) for name in sorted(names)}
+    source = layout.read_source(path)
+    if source is not None and not known.source and not layout.has_whole_source(path):
+        # Of an older narrows.
+        layout.write_source(path, source)
+    _write(path, _Note(files, layout.has_whole_source(path) or (known.source and not forget_lost)))
 
 
 def changed_files(path: Path, *, small_only: bool = False) -> list[str]:
@@ -47,13 +70,16 @@ def changed_files(path: Path, *, small_only: bool = False) -> list[str]:
         StoreDamagedError: the note itself is not what was written.
         StoreError: a file may not be read.
     """
-    noted = _noted(path)
+    files, source = _noted(path)
     if small_only:
-        noted = {name: noted[name] for name in noted if not is_of_data(name) and not is_of_index(name)}
+        files = {name: files[name] for name in files if not is_of_data(name) and not is_of_index(name)}
     try:
-        return [name for name, checksum in noted.items() if _checksum(path / name) != checksum]
+        changed = [name for name, checksum in files.items() if _checksum(path / name) != checksum]
     except OSError as error:
         raise layout.unreadable(path, error) from error
+    if source and not small_only and not layout.has_whole_source(path):
+        changed.append(layout.SOURCE)
+    return changed
 
 
 def require_unchanged(path: Path) -> None:
@@ -84,25 +110,31 @@ def is_of_index(name: str) -> bool:
     return name.startswith(f"{layout.PASSAGES}/_indices/")
 
 
-def _noted(path: Path) -> dict[str, int]:
-    """The checksums by file; none before the first note."""
+def _noted(path: Path) -> _Note:
+    """What is noted; nothing before the first note."""
     try:
         content: Any = json.loads((path / layout.CHECKSUMS).read_bytes())
-        if content["checksum"] == _of_note(content["files"]):
-            return content["files"]
+        checksum = content.pop("checksum")
+        # Older notes are of files alone.
+        if checksum == _of_note(content["files"] if content.keys() == {"files"} else content):
+            return _Note(**content)
     except FileNotFoundError:
-        return {}
+        return _Note({})
     except OSError as error:
         raise layout.unreadable(path, error) from error
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         pass
     raise StoreDamagedError(
         f"{path / layout.CHECKSUMS} is not what was written; run `narrows store verify --repair` on the store"
     )
 
 
-def _of_note(files: Mapping[str, int | None]) -> int:
-    return zlib.crc32(json.dumps(files, sort_keys=True).encode())
+def _write(path: Path, note: _Note) -> None:
+    layout.write_whole(path, layout.CHECKSUMS, {"checksum": _of_note(note._asdict()), **note._asdict()})
+
+
+def _of_note(content: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 def _checksum(path: Path) -> int | None:

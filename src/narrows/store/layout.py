@@ -13,13 +13,22 @@ import errno
 import fcntl
 import json
 import os
+import shlex
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from narrows.errors import NarrowsError, StoreBusyError, StoreDamagedError, StoreError, StoreMismatchError
+from narrows.errors import (
+    NarrowsError,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreMismatchError,
+    UsageError,
+)
 from narrows.store.codecs import get_codec
 from narrows.store.fingerprint import FORMAT_VERSION, Fingerprint
 
@@ -38,10 +47,44 @@ _LANCE_NAMES = {"data", "_versions", "_transactions", "_deletions", "_indices", 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `manifest.json` says."""
+    """What `manifest.json` says.
+
+    Attributes:
+        fingerprint: of the model that wrote the store.
+        vector_width: 0 without vectors.
+        is_noted: there is a `checksums.json` from before the first commit on; None is missed in older stores.
+    """
 
     fingerprint: Fingerprint
     vector_width: int
+    is_noted: bool = True
+
+
+def dataset_uri(path: Path) -> str:
+    """The dataset of the store at `path`, as Lance is told it.
+
+    In full, for a name like `s3:x` that begins a path would be an address elsewhere; with links followed, for Lance
+    takes `link/..` for the folder that the link is in.
+
+    Raises:
+        UsageError: Lance cannot be told the path.
+    """
+    _require_sayable(str(path))
+    whole = os.path.realpath(path)
+    _require_sayable(whole)
+    return os.path.join(whole, PASSAGES)
+
+
+def _require_sayable(path: str) -> None:
+    """Lance takes paths apart as addresses, in which it refuses control characters, and takes UTF-8 only."""
+    for letter in path:
+        is_control = letter < " " or letter == "\x7f"
+        if is_control or "\ud800" <= letter <= "\udfff":
+            what = "a control character" if is_control else "not UTF-8"
+            raise UsageError(
+                f"expected a path of UTF-8 without control characters for a store, got {path!r}, in which {letter!r} "
+                f"is {what}; choose another path, or rename the folder"
+            )
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
@@ -50,6 +93,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
         "format": _FORMAT,
         "format_version": manifest.fingerprint.format_version,
         "vector_width": manifest.vector_width,
+        "noted": manifest.is_noted,
         "fingerprint": manifest.fingerprint.as_dict(),
     }
     write_whole(path, MANIFEST, content)
@@ -58,8 +102,8 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 def write_whole(path: Path, name: str, content: dict[str, Any]) -> None:
     """Write a JSON file of the store so that it is there whole or not at all, also after a power cut."""
     unfinished = path / f".{name}.new"
-    with open(unfinished, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2)
+    with open(unfinished, "wb") as file:
+        file.write(_as_written(content))
         file.flush()
         os.fsync(file.fileno())
     os.rename(unfinished, path / name)
@@ -70,18 +114,40 @@ def write_whole(path: Path, name: str, content: dict[str, Any]) -> None:
         os.close(folder)
 
 
+def _as_written(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, indent=2).encode()
+
+
 def write_source(path: Path, source: str) -> None:
-    """Note the folder or file that the documents come from."""
-    write_whole(path, SOURCE, {"source": source})
+    """Note the folder or file that the documents come from.
+
+    With its own checksum: it changes when `checksums.json` does not.
+    """
+    write_whole(path, SOURCE, _source_note(source))
+
+
+def _source_note(source: str) -> dict[str, Any]:
+    return {"checksum": zlib.crc32(json.dumps(source).encode()), "source": source}
 
 
 def read_source(path: Path) -> str | None:
-    """The folder or file that the documents come from; None where that is not known."""
+    """The folder or file that the documents come from; None where that is not known.
+
+    Older stores have it without a checksum.
+    """
     try:
-        source = json.loads((path / SOURCE).read_bytes())["source"]
+        content = json.loads((path / SOURCE).read_bytes())
+        source = content["source"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return source if isinstance(source, str) else None
+    is_it = isinstance(source, str) and content in ({"source": source}, _source_note(source))
+    return source if is_it else None
+
+
+def has_whole_source(path: Path) -> bool:
+    """Whether the note of the folder is there, to the byte as `write_source` writes it."""
+    source = read_source(path)
+    return source is not None and (path / SOURCE).read_bytes() == _as_written(_source_note(source))
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -121,7 +187,7 @@ def read_manifest(path: Path) -> Manifest:
         fingerprint = Fingerprint.from_dict(content["fingerprint"])
         # Of a codec that this format version does not have: not a mistake of the caller, but damage.
         get_codec(fingerprint.codec)
-        return Manifest(fingerprint, int(content["vector_width"]))
+        return Manifest(fingerprint, int(content["vector_width"]), bool(content.get("noted", False)))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreDamagedError(f"{path / MANIFEST} is not the manifest of a passage store; {ANEW}") from error
 
@@ -170,8 +236,16 @@ def has_dataset(path: Path) -> bool:
 
 def _holds_passages(path: Path) -> bool:
     """True when something is there that only a store with a commit has: the first one comes before any passage."""
-    later = (path / CHECKSUMS, path / PASSAGES / "data", path / PASSAGES / "_indices")
-    return has_dataset(path) or any(one.exists() for one in later)
+    later = (path / PASSAGES / "data", path / PASSAGES / "_indices")
+    return has_dataset(path) or any(one.exists() for one in later) or _notes_passages(path)
+
+
+def _notes_passages(path: Path) -> bool:
+    """Whether `checksums.json` is not just the one that is written before the first commit."""
+    try:
+        return f'"{PASSAGES}/'.encode() in (path / CHECKSUMS).read_bytes()
+    except FileNotFoundError:
+        return False
 
 
 def require_versions(path: Path) -> None:
@@ -185,6 +259,18 @@ def require_versions(path: Path) -> None:
             f"the store {path} is damaged: it holds passages, but {PASSAGES}/_versions, which says which of them "
             f"count, is gone; {ANEW}"
         )
+
+
+def bytes_on_disk(path: Path) -> int:
+    """The sum of the sizes of all files below `path`."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(folder, name)).st_size
+            except FileNotFoundError:
+                continue  # a writer cleaned it up between listing and looking
+    return total
 
 
 def lock_for_writing(path: Path) -> int:
@@ -220,6 +306,14 @@ def lock_for_reading(path: Path) -> int:
     except OSError as error:
         raise unreadable(path, error) from error
     return handle
+
+
+def holds_nothing(path: Path) -> StoreError:
+    """Indexing has not come to a first passage, or found none."""
+    folder = shlex.quote(read_source(path) or "FOLDER")
+    return StoreError(
+        f"the store {path} holds no passages yet; run `narrows index {folder} -o {shlex.quote(str(path))}` to fill it"
+    )
 
 
 def unreadable(path: Path, error: OSError) -> StoreError:

@@ -67,9 +67,10 @@ class Store:
 
         Raises:
             StoreError: there is something at `path` already, or it cannot be written.
-            UsageError: the codec is unknown or a width is not positive.
+            UsageError: the codec is unknown, a width is not positive, or Lance takes no such path.
         """
         path = Path(path)
+        layout.dataset_uri(path)
         get_codec(fingerprint.codec)
         if fingerprint.width < 1 or vector_width < 0:
             raise UsageError(
@@ -115,8 +116,10 @@ class Store:
             StoreError: there is no store, or it may not be read.
             StoreMismatchError: the store was written by another model, or by a newer narrows.
             StoreDamagedError: the store cannot be read.
+            UsageError: Lance takes no such path.
         """
         path = Path(path)
+        layout.dataset_uri(path)
         manifest = layout.read_manifest(path)
         if expect is not None and expect != manifest.fingerprint:
             raise StoreMismatchError(
@@ -144,7 +147,7 @@ class Store:
         self._require_open()
         if layout.has_dataset(self.path):
             with layout.lance_errors(self.path, "reading"):
-                self._dataset = lance.dataset(str(self.path / layout.PASSAGES))
+                self._dataset = lance.dataset(layout.dataset_uri(self.path))
                 fragments = self._dataset.get_fragments()
                 self._rows_of_fragment = {f.fragment_id: f.physical_rows for f in fragments}
 
@@ -198,8 +201,7 @@ class Store:
         )
         if table is None:
             return []
-        hits = zip(table["_rowid"].to_pylist(), table["_score"].to_pylist(), strict=True)
-        return sorted((Hit(row_id, score) for row_id, score in hits), key=lambda hit: (-hit.score, hit.row_id))
+        return _best_first(table["_rowid"].to_pylist(), table["_score"].to_pylist())
 
     def nearest(self, vector: np.ndarray, limit: int) -> list[Hit]:
         """Find passages by the cosine of their vectors with `vector` [vector_width], by comparing them all.
@@ -232,8 +234,7 @@ class Store:
         )
         if table is None:
             return []
-        hits = zip(table["_rowid"].to_pylist(), table["_distance"].to_pylist(), strict=True)
-        return sorted((Hit(row_id, 1.0 - far) for row_id, far in hits), key=lambda hit: (-hit.score, hit.row_id))
+        return _best_first(table["_rowid"].to_pylist(), [1.0 - far for far in table["_distance"].to_pylist()])
 
     def require_vectors(self) -> None:
         """Make sure that passages can be found by their vectors, before one is made of a question.
@@ -246,6 +247,18 @@ class Store:
                 f"the store {self.path} has no vectors to compare with; search it by words (bm25), or make it anew "
                 "with `narrows index --dense`"
             )
+
+    def require_passages(self) -> None:
+        """Make sure that there is something to look for an answer in.
+
+        Raises:
+            StoreError: the snapshot is empty.
+        """
+        self._require_open()
+        with layout.lance_errors(self.path, "reading"):
+            is_empty = self._dataset is None or not self._dataset.count_rows()
+        if is_empty:
+            raise layout.holds_nothing(self.path)
 
     def first(self, limit: int) -> list[int]:
         """Row ids of the first passages of the snapshot, for a query that says nothing about where to look."""
@@ -319,7 +332,7 @@ class Store:
             documents=documents,
             passages=passages,
             tokens=tokens,
-            bytes_on_disk=bytes_on_disk(self.path),
+            bytes_on_disk=layout.bytes_on_disk(self.path),
             bytes_states=tokens * self.codec.bytes_per_token(self.fingerprint.width),
             bytes_text=text_bytes,
             codec=self.codec.name,
@@ -362,7 +375,7 @@ class Store:
         return found
 
     def _row_ids(self, passage_ids: Sequence[str]) -> list[int]:
-        table = self._scan(columns=["passage_id"], filter=sql_in("passage_id", passage_ids), with_row_id=True)
+        table = self._scan(columns=["passage_id"], filter=rows.sql_in("passage_id", passage_ids), with_row_id=True)
         by_id = {}
         if table is not None:
             by_id = dict(zip(table["passage_id"].to_pylist(), table["_rowid"].to_pylist(), strict=True))
@@ -375,22 +388,8 @@ class Store:
         return [by_id[passage_id] for passage_id in passage_ids]
 
 
-def sql_in(column: str, values: Sequence[str]) -> str:
-    """The filter `column IN (...)` with the values quoted."""
-    quoted = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
-    return f"{column} IN ({quoted})"
-
-
-def bytes_on_disk(path: Path) -> int:
-    """The sum of the sizes of all files below `path`."""
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            try:
-                total += os.stat(os.path.join(folder, name)).st_size
-            except FileNotFoundError:
-                continue  # a writer cleaned it up between listing and looking
-    return total
+def _best_first(row_ids: list[int], scores: list[float]) -> list[Hit]:
+    return sorted(map(Hit, row_ids, scores), key=lambda hit: (-hit.score, hit.row_id))
 
 
 def _check_limit(limit: int) -> None:

@@ -109,6 +109,7 @@ class VerifyReport:
         documents: number of documents of which a passage could be read.
         passages: number of passages that could be read, damaged ones included.
         damages: everything that is wrong, a sentence each.
+        remarks: what could not be looked at, since an older narrows has not written it.
         damaged_documents: ids of the documents to write anew, sorted.
         unreadable_fragments: ids of the Lance fragments with rows that tell not even their id.
         changed_fragments: ids of the others whose file is not what was written; what is whole in them is to be copied.
@@ -120,6 +121,7 @@ class VerifyReport:
     documents: int = 0
     passages: int = 0
     damages: list[Damage] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
     damaged_documents: list[str] = field(default_factory=list)
     unreadable_fragments: list[int] = field(default_factory=list)
     changed_fragments: list[int] = field(default_factory=list)

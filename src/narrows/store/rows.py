@@ -291,3 +291,9 @@ def check_rows(rows: Sequence[dict], bytes_per_token: int, path: object) -> None
                 "run `narrows store verify --repair` on the store and then `narrows index` again to write its "
                 "document anew"
             )
+
+
+def sql_in(column: str, values: Sequence[str]) -> str:
+    """The filter `column IN (...)` with the values quoted."""
+    quoted = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
+    return f"{column} IN ({quoted})"

@@ -2,14 +2,33 @@
 
 Lance left alone does both in ever larger bites: joining decodes all columns, and the index is written anew as a whole
 whenever it takes in rows. Here files are joined as the bytes they are, and the index is made of segments that are left
-alone once they are full.
+alone once they are full, until they count rows that are no longer there: then they are made anew.
 """
 
+from pathlib import Path
+from typing import Any
+
 import lance
+import numpy as np
+from lance.dataset import Index
+from lance.file import LanceFileReader
+from lance.indices import IndexSegment, IndexSegmentDescription
 from lance.optimize import Compaction, CompactionOptions
 
-__all__ = ["index_new_rows", "join_files"]
+from narrows.store.rows import TEXT_COLUMN
 
+__all__ = ["INDEX_NAME", "create_index", "forget_deleted_rows", "index_new_rows", "join_files"]
+
+INDEX_NAME = "text_idx"
+# How text is cut into words.
+_WORDS: dict[str, Any] = {
+    "base_tokenizer": "icu/split",
+    "language": "English",
+    "stem": True,
+    "remove_stop_words": True,
+    "ascii_folding": True,
+    "with_position": False,
+}
 # Every put() makes a file, and a file costs an opening.
 _MANY_FILES = 32
 _MANY_DELETED = 0.2
@@ -51,14 +70,18 @@ def join_files(dataset: lance.LanceDataset) -> None:
         Compaction.commit(dataset, [task.execute(dataset) for task in plan.tasks], options)
 
 
-def index_new_rows(dataset: lance.LanceDataset, name: str) -> None:
+def create_index(dataset: lance.LanceDataset, *, train: bool) -> None:
+    """Make the full-text index, of all rows there are or, without training, of none."""
+    dataset.create_scalar_index(TEXT_COLUMN, "INVERTED", name=INDEX_NAME, train=train, **_WORDS)
+
+
+def index_new_rows(dataset: lance.LanceDataset) -> None:
     """Bring the full-text index up to date: new rows go into its newest segments, or into one of their own.
 
     As many of the newest segments as fit into a full one with the new rows are merged with them.
     """
     rows = {fragment.fragment_id: fragment.physical_rows for fragment in dataset.get_fragments()}
-    segments = next(index.segments for index in dataset.describe_indices() if index.name == name)
-    indexed = [rows.keys() & set(segment.fragment_ids) for segment in segments]
+    indexed = [rows.keys() & set(segment.fragment_ids) for segment in _segments(dataset)]
     new = rows.keys() - set().union(*indexed)
     room = _ROWS_OF_FULL_SEGMENT - sum(rows[fragment] for fragment in new)
     merged = 0
@@ -68,7 +91,73 @@ def index_new_rows(dataset: lance.LanceDataset, name: str) -> None:
             break
         merged += 1
     if new or merged > 1:
-        dataset.optimize.optimize_indices(index_names=[name], num_indices_to_merge=merged)
+        dataset.optimize.optimize_indices(index_names=[INDEX_NAME], num_indices_to_merge=merged)
+
+
+def forget_deleted_rows(dataset: lance.LanceDataset, path: Path) -> None:
+    """Make anew, from its text, each segment of the full-text index that counts rows which are no longer there.
+
+    Lance finds no deleted row, but goes on counting it, and its words, in the weight of every word: BM25 would differ
+    from that of a new store with the same passages. Segments without such rows stay as they are.
+
+    Args:
+        dataset: at its newest version.
+        path: the dataset's folder.
+    """
+    there = dataset.to_table(columns=[], with_row_id=True)["_rowid"].to_numpy()
+    rows = {fragment.fragment_id: fragment.count_rows() for fragment in dataset.get_fragments()}
+    segments = _segments(dataset)
+    indexed = set().union(*(segment.fragment_ids for segment in segments))
+    if indexed and rows.keys().isdisjoint(indexed):
+        # Lance drops segments whose files are all gone, but for the last one.
+        dataset.drop_index(INDEX_NAME)
+        create_index(dataset, train=False)
+        return
+    for segment in segments:
+        groups = _groups({one: rows[one] for one in sorted(rows.keys() & set(segment.fragment_ids))})
+        if groups and not np.isin(_counted_rows(path, segment), there).all():
+            # They take the place of the segment whose files they are of.
+            anew: list[IndexSegment | Index] = [_index_of(dataset, group) for group in groups]
+            dataset.commit_existing_index_segments(INDEX_NAME, TEXT_COLUMN, anew)
+
+
+def _index_of(dataset: lance.LanceDataset, fragment_ids: list[int]) -> Index:
+    """A segment over these files that no version names yet."""
+    return dataset.create_index_uncommitted(
+        TEXT_COLUMN,
+        "INVERTED",
+        name=INDEX_NAME,
+        replace=True,
+        fragment_ids=fragment_ids,
+        # Each worker would hold words of its own.
+        num_workers=1,
+        **_WORDS,
+    )
+
+
+def _segments(dataset: lance.LanceDataset) -> list[IndexSegmentDescription]:
+    """Oldest first."""
+    return [segment for index in dataset.describe_indices() if index.name == INDEX_NAME for segment in index.segments]
+
+
+def _counted_rows(path: Path, segment: IndexSegmentDescription) -> np.ndarray:
+    """The ids of the rows in a segment; those without a word to look for are not in it."""
+    parts = (path / "_indices" / segment.uuid).glob("part_*_docs.lance")
+    read = [LanceFileReader(str(part), columns=["_rowid"]).read_all().to_table()["_rowid"].to_numpy() for part in parts]
+    return np.concatenate([np.empty(0, dtype=np.uint64), *read])
+
+
+def _groups(rows: dict[int, int]) -> list[list[int]]:
+    """Files, given with the number of their rows, in groups of a full segment each."""
+    groups: list[list[int]] = []
+    room = 0
+    for fragment, number in rows.items():
+        room -= number
+        if room < 0:
+            groups.append([])
+            room = _ROWS_OF_FULL_SEGMENT - number
+        groups[-1].append(fragment)
+    return groups
 
 
 def _bytes_of(fragment: lance.LanceFragment) -> int:

@@ -32,8 +32,10 @@ def verify(path: str | os.PathLike) -> VerifyReport:
         StoreError: there is no store at `path`, or it may not be read.
         StoreMismatchError: the store has a newer format.
         StoreDamagedError: the manifest is not what was written.
+        UsageError: Lance takes no such path.
     """
     path = Path(path)
+    layout.dataset_uri(path)
     if layout.is_unborn(path):
         return VerifyReport(path=str(path))
     manifest = layout.read_manifest(path)
@@ -57,6 +59,8 @@ class _Verification:
         self._bytes_per_token = get_codec(fingerprint.codec).bytes_per_token(fingerprint.width)
         self._passages = 0
         self._damages: list[Damage] = []
+        self._damaged_notes: list[Damage] = []
+        self._remarks: list[str] = []
         self._unreadable: list[int] = []
         self._to_copy: list[int] = []
         self._changed_data: set[str] = set()
@@ -85,7 +89,7 @@ class _Verification:
 
     def open(self) -> lance.LanceDataset:
         with layout.lance_errors(self._path, "reading"):
-            dataset = lance.dataset(str(self._path / layout.PASSAGES))
+            dataset = lance.dataset(layout.dataset_uri(self._path))
         columns = [(field.name, field.type) for field in rows.schema(self._manifest.vector_width)]
         if [(field.name, field.type) for field in dataset.schema] != columns:
             raise StoreDamagedError(
@@ -95,6 +99,7 @@ class _Verification:
 
     def _compare_files(self) -> None:
         """Compare all files with their checksums; of the data it is only noted, the rows tell more."""
+        self._look_for_note()
         try:
             changed = changed_files(self._path)
         except StoreDamagedError:
@@ -103,9 +108,26 @@ class _Verification:
             if is_of_data(name):
                 self._changed_data.add(name)
                 continue
-            self._damages.append(Damage(None, None, f"the file {name} is not what was written"))
-            self._damaged_index |= is_of_index(name)
-            self._beyond_repair |= name != layout.CHECKSUMS and not is_of_index(name)
+            damage = Damage(None, None, f"the file {name} is not what was written")
+            if name in (layout.CHECKSUMS, layout.SOURCE):
+                self._damaged_notes.append(damage)
+            else:
+                self._damages.append(damage)
+                self._damaged_index |= is_of_index(name)
+                self._beyond_repair |= not is_of_index(name)
+
+    def _look_for_note(self) -> None:
+        """Miss the checksums where a store is sure to have had them: from its first commit on."""
+        if (self._path / layout.CHECKSUMS).exists() or not layout.has_dataset(self._path):
+            return
+        if self._manifest.is_noted:
+            reason = f"the file {layout.CHECKSUMS} is gone, which held the checksums of all others"
+            self._damaged_notes.append(Damage(None, None, reason))
+        else:
+            self._remarks.append(
+                f"there is no {layout.CHECKSUMS} to compare the files with, only the passages were compared; the next "
+                "`narrows index` writes one"
+            )
 
     def _check_index(self, dataset: lance.LanceDataset) -> None:
         """Search for a word that is there: a store that was never finished has no checksum of its index."""
@@ -207,7 +229,8 @@ class _Verification:
             path=str(self._path),
             documents=len(self._indices),
             passages=self._passages,
-            damages=self._damages,
+            damages=[*self._damages, *self._damaged_notes],
+            remarks=self._remarks,
             damaged_documents=sorted(blamed | self._to_rewrite),
             unreadable_fragments=self._unreadable,
             changed_fragments=self._to_copy,

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 
 import lance
@@ -12,13 +13,12 @@ from lance.fragment import write_fragments
 from narrows.errors import UsageError
 from narrows.store import layout, rows
 from narrows.store.allocator import give_memory_back
-from narrows.store.checksums import note_checksums
-from narrows.store.reader import Store, sql_in
+from narrows.store.checksums import note_birth, note_checksums
+from narrows.store.reader import Store
 from narrows.store.records import StoredDocument, StoredPassage, VerifyReport
-from narrows.store.tidying import index_new_rows, join_files
+from narrows.store.tidying import INDEX_NAME, create_index, forget_deleted_rows, index_new_rows, join_files
 from narrows.store.verification import readable_rows
 
-INDEX_NAME = "text_idx"
 # What Lance remembers of files; of a large store it would be hundreds of megabytes.
 _BYTES_REMEMBERED = 16_000_000
 # A large document waits in memory until it fills a fragment of that size.
@@ -148,7 +148,7 @@ class Writer:
             return
         there, self._known_ids = self._known, None
         with layout.lance_errors(self._store.path, "writing to"):
-            dataset.delete(sql_in("document_id", document_ids))
+            dataset.delete(rows.sql_in("document_id", document_ids))
         self._known_ids = there.difference(document_ids)
 
     def repair(self, report: VerifyReport) -> list[str]:
@@ -175,11 +175,11 @@ class Writer:
             if report.changed_fragments:
                 self._dataset = dataset = self._copy_whole_documents(dataset, report)
             if report.damaged_documents:
-                dataset.delete(sql_in("document_id", report.damaged_documents))
+                dataset.delete(rows.sql_in("document_id", report.damaged_documents))
             if report.damaged_index:
                 dataset.drop_index(INDEX_NAME)
                 self._dataset = dataset = self._open_or_create()
-            note_checksums(self._store.path, dataset)
+            note_checksums(self._store.path, dataset, forget_lost=True)
         self._store.refresh()
         self._known_ids = None
         return report.damaged_documents
@@ -204,18 +204,35 @@ class Writer:
         )
         return lance.LanceDataset.commit(dataset, change, read_version=dataset.version)
 
-    def finish(self) -> None:
-        """Bring the full-text index up to date, join small fragments, and drop versions that nobody reads.
+    def tidy(self) -> None:
+        """Do what `finish` does now and then in a long run, but for what has to be done once only.
 
         Raises:
             StoreError: the store cannot be written; everything put before stays.
         """
+        self._tidy(exact=False)
+
+    def finish(self) -> None:
+        """Bring the full-text index up to date, join small fragments, and drop versions that nobody reads.
+
+        A search then weighs words as it would in a new store of the same documents. What this costs grows with the
+        text of those segments of the index, of 32,768 passages each, from which something was removed.
+
+        Raises:
+            StoreError: the store cannot be written; everything put before stays.
+        """
+        self._tidy(exact=True)
+
+    def _tidy(self, *, exact: bool) -> None:
         dataset = self._require_entered()
         store = self._store
         with layout.lance_errors(store.path, "writing to"):
-            # In this order: a file that is joined before its rows are indexed needs no change of the index.
+            # In this order: a file that is joined before its rows are indexed needs no change of the index, and a
+            # segment that is made anew may have room for new rows.
             join_files(dataset)
-            index_new_rows(dataset, INDEX_NAME)
+            if exact:
+                forget_deleted_rows(dataset, Path(layout.dataset_uri(store.path)))
+            index_new_rows(dataset)
             note_checksums(store.path, dataset)
             store.refresh()
             if layout.try_alone(store._reading):
@@ -243,26 +260,16 @@ class Writer:
         return self._known_ids
 
     def _open_or_create(self) -> lance.LanceDataset:
-        uri = str(self._store.path / layout.PASSAGES)
+        uri = layout.dataset_uri(self._store.path)
         if not layout.has_dataset(self._store.path):
+            note_birth(self._store.path)
             lance.write_dataset(rows.schema(self._store.vector_width).empty_table(), uri)
         dataset = lance.dataset(
             uri, metadata_cache_size_bytes=_BYTES_REMEMBERED, index_cache_size_bytes=_BYTES_REMEMBERED
         )
         if not any(index.name == INDEX_NAME for index in dataset.describe_indices()):
             # Made empty so that rows are cut into words alike before and after finish() has indexed them.
-            dataset.create_scalar_index(
-                rows.TEXT_COLUMN,
-                "INVERTED",
-                name=INDEX_NAME,
-                train=dataset.count_rows() > 0,
-                base_tokenizer="icu/split",
-                language="English",
-                stem=True,
-                remove_stop_words=True,
-                ascii_folding=True,
-                with_position=False,
-            )
+            create_index(dataset, train=dataset.count_rows() > 0)
         return dataset
 
     def _release(self) -> None:
@@ -275,7 +282,7 @@ def _without(
     dataset: lance.LanceDataset, document_ids: Sequence[str]
 ) -> tuple[list[lance.FragmentMetadata], list[int]]:
     """The fragments that lose some rows when these documents go, and the ids of those that lose all."""
-    found = dataset.to_table(columns=[], filter=sql_in("document_id", document_ids), with_row_id=True)
+    found = dataset.to_table(columns=[], filter=rows.sql_in("document_id", document_ids), with_row_id=True)
     # A row id is the number of its fragment and its place there, 32 bits each.
     row_ids = found["_rowid"].to_numpy()
     changed: list[lance.FragmentMetadata] = []
