@@ -50,7 +50,7 @@ def test_no_input_is_beyond_the_budget(documents, query, named, max_tokens):
 def test_what_leaves_no_room_is_refused():
     with pytest.raises(UsageError, match="expected max_tokens of at least 1, got 0; pass a larger one"):
         encoder(0)
-    with pytest.raises(UsageError, match="expected a query that leaves room in 5 tokens, got one of 3 tokens; shorten"):
+    with pytest.raises(UsageError, match="expected a query that leaves room within 5 tokens, got one of 3"):
         encoder(5).encode(["abc"], query="qqq")
 
 

@@ -216,14 +216,14 @@ def test_every_family_draws_itself_with_its_defaults() -> None:
         (
             "mulla",
             {"variant": "fixed", "num_levels": 10**9},
-            "expected slots that cover fewer than 2^62 tokens, got 1000000000 levels with the pooling rate 4; choose",
+            "expected slots shorter than 2^62 (in tokens), got 1000000000 levels with the pooling rate 4; choose",
         ),
         (
             "mulla",
             {"variant": "fixed", "pooling_rate": 3, "num_levels": 50},
-            "expected slots that cover fewer than 2^62 tokens, got 50 levels with the pooling rate 3; choose fewer",
+            "expected slots shorter than 2^62 (in tokens), got 50 levels with the pooling rate 3; choose fewer",
         ),
-        ("mulla", {"pooling_rate": 2**70}, "expected slots that cover fewer than 2^62 tokens, got 2 levels with the"),
+        ("mulla", {"pooling_rate": 2**70}, "expected slots shorter than 2^62 (in tokens), got 2 levels with the"),
         ("deformer", {"split_layer": -1}, "`split_layer` must be at least 0, got -1; choose a larger one"),
         ("deformer", {"question_tokens": 0}, "`question_tokens` must be at least 1, got 0; choose a larger one"),
         ("deformer", {"passage_tokens": 0}, "`passage_tokens` must be at least 1, got 0; choose a larger one"),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from narrows._plural import count
 from narrows.data.truncation import Truncation, TruncationReport, take
 from narrows.errors import UsageError
 
@@ -79,8 +80,8 @@ class InputEncoder:
         room = self._max_tokens - len(before) - len(self._ending)
         if room < 1:
             raise UsageError(
-                f"expected a query that leaves room in {self._max_tokens} tokens, got one of {len(query_ids)} tokens; "
-                "shorten it or raise max_tokens."
+                f"expected a query that leaves room within {count(self._max_tokens, 'token')}, got one of "
+                f"{count(len(query_ids), 'token')}; shorten it or raise max_tokens"
             )
         ids: list[int] = []
         for number, document in enumerate(documents):

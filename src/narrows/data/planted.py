@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
+from narrows._plural import count
 from narrows.errors import UsageError
 
 __all__ = ["PlantedFacts", "PlantedText", "words_of"]
@@ -122,7 +123,9 @@ class PlantedFacts:
             UsageError: a text too short for its facts, or a distance outside of it.
         """
         if length < 2 * self.shortest:
-            raise UsageError(f"expected texts of at least {2 * self.shortest} tokens, got {length}; lengthen them")
+            raise UsageError(
+                f"expected texts of at least {count(2 * self.shortest, 'token')}, got {length}; lengthen them"
+            )
         nearest, farthest = self.nearest, self.farthest(length)
         if distance is None:
             distance = round(math.exp(random.uniform(math.log(nearest), math.log(farthest))))

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from narrows._plural import count
 from narrows.errors import UsageError
 from narrows.inspection.patterns import LONGEST, Block, Pattern, Subject
 from narrows.mulla.levels import Pyramid, covered_tokens
@@ -172,8 +173,8 @@ def pyramid_pattern(pyramid: Pyramid, length: int) -> Pattern:
     is_large = (levels - 1) * (pyramid.pooling_rate.bit_length() - 1) > _MOST_BITS
     if is_large or pyramid.span(levels - 1) >> _MOST_BITS:
         raise UsageError(
-            f"expected slots that cover fewer than 2^{_MOST_BITS} tokens, got {levels} levels with the pooling rate "
-            f"{pyramid.pooling_rate}; choose fewer levels or a lower rate"
+            f"expected slots shorter than 2^{_MOST_BITS} (in tokens), got {count(levels, 'level')} with "
+            f"the pooling rate {pyramid.pooling_rate}; choose fewer levels or a lower rate"
         )
     blocks = []
     for level in range(len(pyramid.lengths(length))):
