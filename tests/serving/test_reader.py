@@ -129,12 +129,6 @@ def test_a_text_without_words_has_no_answer(reader, context) -> None:
     assert [answer.answer for answer in result.answers] == [""]
 
 
-def test_an_empty_store_has_no_answer(reader, tmp_path) -> None:
-    Store.create(tmp_path / "empty.store", reader.engine.fingerprint("fp32")).close()
-    result = reader.ask(tmp_path / "empty.store", QUESTION)
-    assert (result.refused, result.candidates) == (True, 0)
-
-
 def test_fewer_candidates_are_read_when_fewer_are_wanted(reader, tiny_store) -> None:
     assert reader.ask(tiny_store, QUESTION, candidates=2).candidates == 2
     assert reader.ask(tiny_store, "who is it?", candidates=2).candidates == 2
