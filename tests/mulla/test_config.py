@@ -47,6 +47,10 @@ BAD = [
         "`dtype` must be bfloat16 or float32, got float16, in which T5's unscaled attention scores overflow; pass",
     ),
     ({"local_radius": "wide"}, "`local_radius` must be of type int, got 'wide'; change it in config.json or where it"),
+    (
+        {"encoder_feed_forward_recompute": 1},
+        "`encoder_feed_forward_recompute` must be of type bool, got 1; change it in config.json or where it",
+    ),
     ({"level_scales": 1}, "`level_scales` must be of type bool, got 1; change it in config.json or where it"),
 ]
 

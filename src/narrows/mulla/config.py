@@ -35,6 +35,8 @@ class MullaT5Config(PreTrainedConfig):
             `max_level_scales`; higher levels share the last one.
         max_level_scales: see `level_scales`.
         encoder_feed_forward_chunk: tokens that the encoder's feed-forward layers take at once; 0: all of them.
+        encoder_feed_forward_recompute: whether the encoder's feed-forward layers keep nothing for the backward pass and
+            run once more in it, a chunk at a time.
         mulla_backend: of the encoder's attention, see `narrows.mulla.plan_attention`: `auto`, `reference`, `tiled` or
             `flex`. The decoder's is chosen by `attn_implementation`: `eager` or `sdpa`.
         tie_word_embeddings: whether the decoder's output layer is the table of embeddings. Encoder and decoder always
@@ -67,6 +69,7 @@ class MullaT5Config(PreTrainedConfig):
     level_scales: bool = False
     max_level_scales: int = 8
     encoder_feed_forward_chunk: int = 0
+    encoder_feed_forward_recompute: bool = False
     mulla_backend: str = "auto"
 
     vocab_size: int = 32128
