@@ -58,16 +58,17 @@ class Side(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What tells this side from others in the results.
+        """All that tells one side from another, for the results.
 
         Example:
             >>> Side("dynamic", 16_384, dtype="bfloat16", chunk=1024).label
-            'dynamic/16384/bfloat16/chunk 1024'
+            'dynamic/forward/base/2 layers/16384 tokens/bfloat16/chunk 1024'
         """
-        parts = [self.model, str(self.length)]
+        parts = [self.model, self.work, self.width, f"{self.layers} layers", f"{self.length} tokens"]
         parts += [self.dtype] if self.dtype != "float32" else []
         parts += [f"chunk {self.chunk}"] if self.chunk else []
         parts += ["recomputed"] if self.recompute else []
+        parts += [f"{self.new_tokens} new"] if self.work == "generate" else []
         return "/".join(parts)
 
     @property
@@ -89,11 +90,15 @@ class Side(NamedTuple):
 
 
 def longt5_config(width: Width, *, layers: int, attention: str) -> Any:
-    """transformers' config of a LongT5 with the gated feed-forward of the published checkpoints."""
+    """transformers' config of a LongT5 with the published ones' gated feed-forward and first token of a target."""
     from transformers import LongT5Config
 
     return LongT5Config(
-        **width._asdict(), num_layers=layers, feed_forward_proj="gated-gelu", encoder_attention_type=attention
+        **width._asdict(),
+        num_layers=layers,
+        feed_forward_proj="gated-gelu",
+        encoder_attention_type=attention,
+        decoder_start_token_id=0,
     )
 
 

@@ -14,6 +14,9 @@ _MIB = 2**20
 # Tokens of the text that a model is warmed up with before its peak is taken: so few that no buffers of the size to be
 # measured are left behind.
 _WARM_UP = 256
+# The GNU C library keeps freed blocks for later, the larger ones the longer it runs. Told to give back those of 1 MiB and
+# more at once, it makes a peak the memory that is in use, for ours and for the peers.
+_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(_MIB), "MALLOC_TRIM_THRESHOLD_": str(_MIB)}
 
 
 class Pair(NamedTuple):
@@ -63,7 +66,10 @@ def _compared(pair: Pair, times: Mapping[str, Sequence[float]]) -> Measurement:
 
 def compare_memory(context: Context, *, pairs: Sequence[Pair]) -> dict[str, Measurement]:
     """Take the peak of every side, each in a process of its own."""
-    peaks = {side.label: in_own_process(f"{__name__}:peak_of", **side._asdict()) for side in sides_of(pairs)}
+    peaks = {
+        side.label: in_own_process(f"{__name__}:peak_of", environment=_ALLOCATOR, **side._asdict())
+        for side in sides_of(pairs)
+    }
     found = {}
     for pair in pairs:
         ours = peaks[pair.ours.label]
