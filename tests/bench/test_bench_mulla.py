@@ -105,7 +105,7 @@ def test_a_backward_pass_reaches_all_weights():
         built = build(side)
         reached = set()
         for name, parameter in built.named_parameters():
-            parameter.register_post_accumulate_grad_hook(lambda _, name=name: reached.add(name))
+            parameter.register_post_accumulate_grad_hook(lambda _, name=name, reached=reached: reached.add(name))
         task(built, side)()
         assert reached == {name for name, _ in built.named_parameters()}
         assert all(parameter.grad is None for parameter in built.parameters())

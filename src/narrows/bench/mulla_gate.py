@@ -69,7 +69,9 @@ def _pair(
 
 def _apart(what: str, found: Sequence[Tensor], expected: Sequence[Tensor]) -> str | None:
     """None, or by how much the worst of several tensors differs, each measured by its largest value."""
-    differences = [(one - other).abs().max() / other.abs().max().clamp_min(1.0) for one, other in zip(found, expected, strict=True)]
+    differences = [
+        (one - other).abs().max() / other.abs().max().clamp_min(1.0) for one, other in zip(found, expected, strict=True)
+    ]
     # torch's largest of NaN and a number is NaN, Python's is whichever came first.
     worst = float(torch.stack(differences).max())
     # The other way round NaN would pass.

@@ -14,8 +14,8 @@ _MIB = 2**20
 # Tokens of the text that a model is warmed up with before its peak is taken: so few that no buffers of the size to be
 # measured are left behind.
 _WARM_UP = 256
-# The GNU C library keeps freed blocks for later, the larger ones the longer it runs. Told to give back those of 1 MiB and
-# more at once, it makes a peak the memory that is in use, for ours and for the peers.
+# The GNU C library keeps many freed blocks for later. Told to give back those of 1 MiB and more at once, it makes a
+# peak the memory that is in use, for ours and for the peers.
 _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(_MIB), "MALLOC_TRIM_THRESHOLD_": str(_MIB)}
 
 
