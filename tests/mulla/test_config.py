@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from transformers.activations import ACT2FN
 
 from narrows.errors import UsageError
 from narrows.mulla import MullaT5Config, MullaT5EncoderModel
@@ -91,7 +92,12 @@ def test_each_variant_has_its_own_defaults():
 
 @pytest.mark.parametrize(
     ("name", "activation", "gated"),
-    [("relu", "relu", False), ("gated-gelu", "gelu_new", True), ("gated-silu", "silu", True), ("gelu", "gelu", False)],
+    [
+        ("relu", "relu", False),
+        ("gated-gelu", "gelu_pytorch_tanh", True),
+        ("gated-silu", "silu", True),
+        ("gelu", "gelu", False),
+    ],
 )
 def test_activations_have_the_names_that_t5_gives_them(name, activation, gated):
     config = MullaT5Config(**SIZES, feed_forward_proj=name)
@@ -126,3 +132,9 @@ def test_every_field_survives_the_file(tmp_path):
     assert {k: v for k, v in ours.items() if k != "_name_or_path"} == {
         k: v for k, v in theirs.items() if k != "_name_or_path"
     }
+
+
+def test_the_gated_gelu_is_that_of_t5():
+    states = torch.linspace(-9, 9, 1001)
+    own = ACT2FN[MullaT5Config(**SIZES, feed_forward_proj="gated-gelu").dense_act_fn]
+    torch.testing.assert_close(own(states), ACT2FN["gelu_new"](states), atol=2e-6, rtol=0)

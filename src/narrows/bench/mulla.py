@@ -105,7 +105,7 @@ def _forward() -> list[Group]:
         ),
         *_curve_rows("memory", 16_384, unit="MiB"),
     ]
-    return [_times(times, rounds=5, shrink=8, seconds=14), _memory(memory)]
+    return [_times(times, rounds=5, shrink=8, seconds=12), _memory(memory)]
 
 
 def _long() -> list[Group]:
@@ -142,18 +142,18 @@ def _backward() -> list[Group]:
         _compared("backward-8k-memory-recomputed", recomputed, tglobal, bar=0.3, beside=again),
         _compared("backward-8k-memory-to-local", ours, local),
     ]
-    return [_times(times, rounds=5, shrink=8, seconds=9), _memory(memory)]
+    return [_times(times, rounds=5, shrink=8, seconds=11), _memory(memory)]
 
 
 def _short() -> Group:
     row = _compared("forward-1k-time-to-local", Side("dynamic", 1024), _local(1024), bar=1.25)
-    return _times([row], rounds=15, shrink=1, quick_rounds=5, seconds=8)
+    return _times([row], rounds=15, shrink=1, quick_rounds=5, seconds=7)
 
 
 def _generation(length: int) -> Group:
     ours = _dynamic(length, "generate")
     row = _compared(f"generate-{length // 1024}k", ours, _tglobal(length, "generate"), value="speed", bar=1.0)
-    return _times([row], rounds=3, shrink=length // 1024, seconds=8)
+    return _times([row], rounds=3, shrink=length // 1024, seconds=5)
 
 
 def _conversion() -> Group:
@@ -167,7 +167,7 @@ def _conversion() -> Group:
         size="LongT5 transient-global of base width, 12 + 12 layers, 32,128 tokens in the vocabulary",
         quick=partial(conversion_rows, width="tiny", layers=2),
         quick_size="2 + 2 layers of width 24",
-        quick_seconds=12,
+        quick_seconds=10,
         quick_judged=False,
     )
 

@@ -116,8 +116,9 @@ class MullaT5Config(PreTrainedConfig):
     def dense_act_fn(self) -> str:
         """The activation's name, by which T5's layers ask."""
         name = self.feed_forward_proj.removeprefix("gated-")
-        # T5's gated GELU is the one with tanh.
-        return "gelu_new" if self.feed_forward_proj == "gated-gelu" else name
+        # T5's gated GELU is the one with tanh. As one operation of torch it keeps a fourth of what the chain of them
+        # that transformers calls `gelu_new` keeps for the backward pass.
+        return "gelu_pytorch_tanh" if self.feed_forward_proj == "gated-gelu" else name
 
     @property
     def num_bias_tables(self) -> int:
