@@ -99,7 +99,7 @@ def test_each_variant_has_its_own_defaults():
         ("gelu", "gelu", False),
     ],
 )
-def test_activations_have_the_names_that_t5_gives_them(name, activation, gated):
+def test_activations_have_names_of_transformers(name, activation, gated):
     config = MullaT5Config(**SIZES, feed_forward_proj=name)
     assert (config.dense_act_fn, config.is_gated_act) == (activation, gated)
 

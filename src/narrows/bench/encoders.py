@@ -93,13 +93,11 @@ def longt5_config(width: Width, *, layers: int, attention: str) -> Any:
     """transformers' config of a LongT5 with the published ones' gated feed-forward and first token of a target."""
     from transformers import LongT5Config
 
-    return LongT5Config(
-        **width._asdict(),
-        num_layers=layers,
-        feed_forward_proj="gated-gelu",
-        encoder_attention_type=attention,
-        decoder_start_token_id=0,
+    config: Any = LongT5Config(
+        **width._asdict(), num_layers=layers, feed_forward_proj="gated-gelu", encoder_attention_type=attention
     )
+    config.decoder_start_token_id = 0
+    return config
 
 
 def build(side: Side, *, seed: int = 0) -> Any:

@@ -165,9 +165,9 @@ def _conversion() -> Group:
         rows=rows,
         measure=partial(conversion_rows, width="base", layers=12),
         size="LongT5 transient-global of base width, 12 + 12 layers, 32,128 tokens in the vocabulary",
-        quick=partial(conversion_rows, width="tiny", layers=2),
-        quick_size="2 + 2 layers of width 24",
-        quick_seconds=10,
+        quick=partial(conversion_rows, width="base", layers=1),
+        quick_size="1 + 1 layers of base width",
+        quick_seconds=14,
         quick_judged=False,
     )
 

@@ -51,9 +51,7 @@ def _ours(**options: Any) -> MullaT5EncoderModel:
     return model
 
 
-def _pair(
-    peer: type[Any], config: Any, ours: type[MullaT5PreTrainedModel], **options: Any
-) -> tuple[MullaT5PreTrainedModel, Any]:
+def _pair(peer: type[Any], config: Any, ours: type[MullaT5PreTrainedModel], **options: Any) -> tuple[Any, Any]:
     """A random model of transformers, and ours with one level, made of its checkpoint."""
     torch.manual_seed(0)
     theirs = peer(config).eval()
