@@ -183,3 +183,9 @@ def test_a_checkpoint_is_written_and_converted(tmp_path):
     seconds, peak = conversion.convert_there(source=str(tmp_path / "longt5"), out=str(tmp_path / "mulla"))
     assert weights > 10_000 and seconds > 0 and peak >= 0
     assert (tmp_path / "mulla" / "model.safetensors").is_file() and (tmp_path / "mulla" / "conversion.json").is_file()
+
+
+def test_sources_of_all_rows_are_files_of_the_package():
+    from narrows.bench.results import digest
+
+    assert all(digest(row.sources) for group in GROUPS for row in group.rows)

@@ -15,7 +15,6 @@ __all__ = ["CHECKS", "groups"]
 CHECKS = MULLA
 
 _ENCODER = (
-    "core/attention.py",
     "core/compact.py",
     "core/positions.py",
     "core/windows.py",
