@@ -75,6 +75,12 @@ def test_a_process_of_its_own_answers_in_json():
     assert found == cost.layer_flops(2, 3)
 
 
+def test_a_process_of_its_own_has_the_variables_given_beside_ours(monkeypatch):
+    monkeypatch.setenv("NARROWS_A", "1")
+    read = in_own_process("os:getenv", environment={"NARROWS_B": "2"}, key="NARROWS_B")
+    assert (read, in_own_process("os:getenv", environment={}, key="NARROWS_A")) == ("2", "1")
+
+
 def test_a_process_that_fails_says_why():
     with pytest.raises(NarrowsError, match=r"to end in a process of its own, got exit code 1 \(.*width"):
         in_own_process("narrows.bench.cost:layer_flops", length=2)

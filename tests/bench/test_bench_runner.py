@@ -12,7 +12,7 @@ from narrows.errors import NarrowsError, UsageError
 SOURCES = ("errors.py",)
 
 
-def _family(value=3.0, *, quick=None, missing=None, wrong=None, sources=SOURCES):
+def _family(value=3.0, *, quick=None, judged=True, missing=None, wrong=None, sources=SOURCES):
     group = Group(
         rows=(
             Row(name="fast", unit="×", bar=2.0, sources=sources),
@@ -25,6 +25,7 @@ def _family(value=3.0, *, quick=None, missing=None, wrong=None, sources=SOURCES)
         size="100 rounds",
         quick=quick,
         quick_size="1 round",
+        quick_judged=judged,
         missing=lambda context: missing,
     )
     other = Group(
@@ -76,6 +77,14 @@ def test_a_quick_run_says_its_size_carries_the_rest_and_writes_nothing(bench, tm
     assert lines["other"].measured is False and lines["other"].holds is True
     assert lines["other"].date and lines["other"].file == str(results_file(tmp_path, "toy"))
     assert results_file(tmp_path, "toy").read_bytes() == before
+
+
+def test_a_quick_value_has_no_bar_where_that_is_for_the_full_size(bench):
+    quick = {"fast": Measurement(value=1.2), "plain": Measurement(value=1.0)}
+    assert bench(_family(quick=lambda context: quick), quick=True)["fast [1 round]"].holds is False
+    line = bench(_family(quick=lambda context: quick, judged=False), quick=True)["fast [1 round]"]
+    assert line.value == 1.2 and line.bar is None and line.holds is None
+    assert bench(_family(1.2, judged=False))["fast"].holds is False
 
 
 def test_a_carried_row_falls_short_without_a_full_run(bench):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from transformers.activations import ACT2FN
 
 from narrows.errors import UsageError
 from narrows.mulla import MullaT5Config, MullaT5EncoderModel
@@ -47,6 +48,10 @@ BAD = [
         "`dtype` must be bfloat16 or float32, got float16, in which T5's unscaled attention scores overflow; pass",
     ),
     ({"local_radius": "wide"}, "`local_radius` must be of type int, got 'wide'; change it in config.json or where it"),
+    (
+        {"encoder_feed_forward_recompute": 1},
+        "`encoder_feed_forward_recompute` must be of type bool, got 1; change it in config.json or where it",
+    ),
     ({"level_scales": 1}, "`level_scales` must be of type bool, got 1; change it in config.json or where it"),
 ]
 
@@ -87,9 +92,14 @@ def test_each_variant_has_its_own_defaults():
 
 @pytest.mark.parametrize(
     ("name", "activation", "gated"),
-    [("relu", "relu", False), ("gated-gelu", "gelu_new", True), ("gated-silu", "silu", True), ("gelu", "gelu", False)],
+    [
+        ("relu", "relu", False),
+        ("gated-gelu", "gelu_pytorch_tanh", True),
+        ("gated-silu", "silu", True),
+        ("gelu", "gelu", False),
+    ],
 )
-def test_activations_have_the_names_that_t5_gives_them(name, activation, gated):
+def test_activations_have_names_of_transformers(name, activation, gated):
     config = MullaT5Config(**SIZES, feed_forward_proj=name)
     assert (config.dense_act_fn, config.is_gated_act) == (activation, gated)
 
@@ -122,3 +132,9 @@ def test_every_field_survives_the_file(tmp_path):
     assert {k: v for k, v in ours.items() if k != "_name_or_path"} == {
         k: v for k, v in theirs.items() if k != "_name_or_path"
     }
+
+
+def test_the_gated_gelu_is_that_of_t5():
+    states = torch.linspace(-9, 9, 1001)
+    own = ACT2FN[MullaT5Config(**SIZES, feed_forward_proj="gated-gelu").dense_act_fn]
+    torch.testing.assert_close(own(states), ACT2FN["gelu_new"](states), atol=2e-6, rtol=0)

@@ -26,17 +26,53 @@ def collated(together):
     return collate
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 50])
-def test_feed_forward_in_chunks_equals_whole(chunk, build, ids, together):
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("chunk", [0, 1, 7, 50])
+def test_feed_forward_in_chunks_or_run_again_equals_whole(chunk, recompute, build, ids, together):
     inputs = together(ids(23, 9), "right")
-    whole, parts = (build(MullaT5EncoderModel, encoder_feed_forward_chunk=size) for size in (0, chunk))
+    options = {"encoder_feed_forward_chunk": chunk, "encoder_feed_forward_recompute": recompute}
     results = []
-    for model in (whole, parts):
+    for model in (build(MullaT5EncoderModel), build(MullaT5EncoderModel, **options)):
         states = model(**inputs).last_hidden_state
         (states * torch.linspace(-1, 1, states.numel()).view_as(states)).sum().backward()
         results.append([states.detach(), *(parameter.grad for parameter in model.parameters())])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5 * max(1.0, float(other.abs().max())), rtol=0)
+
+
+@pytest.mark.parametrize("checkpointing", [None, False, True], ids=["alone", "not-reentrant", "reentrant"])
+def test_running_the_feed_forward_again_draws_the_same_dropout(checkpointing, build, ids, together):
+    inputs, gradients = together(ids(23, 9), "left"), []
+    for recompute in (False, True):
+        model = build(
+            MullaT5EncoderModel,
+            dropout_rate=0.2,
+            encoder_feed_forward_chunk=7,
+            encoder_feed_forward_recompute=recompute,
+        ).train()
+        if recompute and checkpointing is not None:
+            model.activation_checkpointing_enable({"use_reentrant": checkpointing})
+        torch.manual_seed(5)
+        model(**inputs).last_hidden_state.square().sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    for one, other in zip(*gradients, strict=True):
+        assert other.any()
+        torch.testing.assert_close(one, other, atol=1e-5 * max(1.0, float(other.abs().max())), rtol=0)
+
+
+def test_running_the_feed_forward_again_keeps_none_of_its_inner_states(build, ids):
+    inner = []
+    for recompute in (False, True):
+        model, shapes = build(MullaT5EncoderModel, encoder_feed_forward_recompute=recompute), []
+
+        def note(tensor, shapes=shapes):
+            shapes.append(tuple(tensor.shape))
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            model(ids(60)[0][None])
+        inner.append(shapes.count((1, 60, model.config.d_ff)))
+    assert inner[0] > 0 and inner[1] == 0
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -8,7 +8,8 @@
 | `results` | the file of measured rows: machine, versions, commit, digest of the code of each |
 | `probes` | interleaved times, peak memory of a process of its own |
 | `cost` | closed-form arithmetic of an encoder, joint and split |
-| `gate` | checks that have to hold before a number counts |
-| `deformer` | the rows of DeFormer; their measurements are in `speed`, `memory` and `quality` |
+| `deformer` | the rows of DeFormer; their measurements are in `speed`, `memory` and `quality`, its checks in `gate` |
+| `mulla` | the rows of Mulla; their measurements are in `pairs` and `conversion`, its checks in `mulla_gate` |
+| `encoders` | models of long texts, ours and LongT5, and what each is given to do |
 | `report` | results to Markdown tables |
 """

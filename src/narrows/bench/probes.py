@@ -73,14 +73,20 @@ def fastest(times: Mapping[str, Sequence[float]], names: Sequence[str]) -> str:
     return min(names, key=lambda name: statistics.median(times[name]))
 
 
-def in_own_process(function: str, **arguments: Any) -> Any:
+def in_own_process(function: str, *, environment: Mapping[str, str] | None = None, **arguments: Any) -> Any:
     """Call `module:function` with these arguments in a fresh Python process; both ways as JSON.
+
+    Args:
+        function: what to call.
+        environment: variables beside those of this process.
+        arguments: of the function.
 
     Raises:
         NarrowsError: the process failed; the sentence holds its last line.
     """
     command = [sys.executable, "-m", "narrows.bench.probes", function, json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    variables = {**os.environ, **(environment or {})}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise NarrowsError(

@@ -7,7 +7,7 @@ from narrows.errors import UsageError
 
 __all__ = ["FAMILIES", "family"]
 
-FAMILIES = {"deformer": "narrows.bench.deformer"}
+FAMILIES = {"deformer": "narrows.bench.deformer", "mulla": "narrows.bench.mulla"}
 
 
 def family(name: str) -> ModuleType:

@@ -18,7 +18,7 @@ from narrows.bench.results import load_results, results_file
 
 __all__ = ["PAGES", "chosen_table", "fill", "number", "tables"]
 
-PAGES = ("README.md", "docs/benchmarks.md", "docs/deformer.md", "docs/training.md")
+PAGES = ("README.md", "docs/benchmarks.md", "docs/deformer.md", "docs/mulla.md", "docs/training.md")
 _BLOCK = re.compile(r"(<!-- bench:(\w+)((?: [\w*?-]+)*) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 _SIDES = {"at least": "≥", "at most": "≤", "below": "<"}
 

@@ -86,6 +86,7 @@ class Group:
         quick: the same at a smaller size; None when it does not fit in a quick run.
         quick_size: its size.
         quick_seconds: about how long it takes on two cores.
+        quick_judged: whether the bars hold at the smaller size too; if not, a quick value has none.
         missing: says in a few words what is needed and not there; None when all is there.
     """
 
@@ -95,6 +96,7 @@ class Group:
     quick: Measure | None = None
     quick_size: str = ""
     quick_seconds: float = 0.0
+    quick_judged: bool = True
     missing: Callable[[Context], str | None] = lambda _: None
 
 

@@ -103,7 +103,8 @@ def run(
         context.say(f"measuring {', '.join(row.name for row in rows)}")
         found = measure(replace(context, known=known, seconds=left))
         size = group.quick_size if quick else group.size
-        lines += [_measured(row, found[row.name], size if quick else "") for row in rows]
+        shown = [replace(row, bar=None) if quick and not group.quick_judged else row for row in rows]
+        lines += [_measured(row, found[row.name], size if quick else "") for row in shown]
         if not quick:
             record(results, this_run, {row.name: _kept(row, found[row.name], size) for row in rows})
             save_results(path, {**results, "family": name})

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    family: Annotated[str, typer.Argument(help="What to measure: deformer.")],
+    family: Annotated[str, typer.Argument(help="What to measure: deformer or mulla.")],
     quick: Annotated[
         bool,
         typer.Option("--quick", help="End within 50 seconds: smaller sizes, the rest from the last full run."),

@@ -35,6 +35,8 @@ class MullaT5Config(PreTrainedConfig):
             `max_level_scales`; higher levels share the last one.
         max_level_scales: see `level_scales`.
         encoder_feed_forward_chunk: tokens that the encoder's feed-forward layers take at once; 0: all of them.
+        encoder_feed_forward_recompute: whether the encoder's feed-forward layers keep nothing for the backward pass and
+            run once more in it, a chunk at a time.
         mulla_backend: of the encoder's attention, see `narrows.mulla.plan_attention`: `auto`, `reference`, `tiled` or
             `flex`. The decoder's is chosen by `attn_implementation`: `eager` or `sdpa`.
         tie_word_embeddings: whether the decoder's output layer is the table of embeddings. Encoder and decoder always
@@ -67,6 +69,7 @@ class MullaT5Config(PreTrainedConfig):
     level_scales: bool = False
     max_level_scales: int = 8
     encoder_feed_forward_chunk: int = 0
+    encoder_feed_forward_recompute: bool = False
     mulla_backend: str = "auto"
 
     vocab_size: int = 32128
@@ -113,8 +116,9 @@ class MullaT5Config(PreTrainedConfig):
     def dense_act_fn(self) -> str:
         """The activation's name, by which T5's layers ask."""
         name = self.feed_forward_proj.removeprefix("gated-")
-        # T5's gated GELU is the one with tanh.
-        return "gelu_new" if self.feed_forward_proj == "gated-gelu" else name
+        # T5's gated GELU is the one with tanh. As one operation of torch it keeps a fourth of what the chain of them
+        # that transformers calls `gelu_new` keeps for the backward pass.
+        return "gelu_pytorch_tanh" if self.feed_forward_proj == "gated-gelu" else name
 
     @property
     def num_bias_tables(self) -> int:

@@ -6,6 +6,7 @@ Parameters have T5's names, so that its checkpoints, adapters and tools fit.
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.models.t5.modeling_t5 import T5LayerFF, T5LayerNorm
 
@@ -56,6 +57,7 @@ class MullaT5Block(GradientCheckpointingLayer):
     def __init__(self, config: MullaT5Config):
         super().__init__()
         self.chunk = config.encoder_feed_forward_chunk
+        self.recompute = config.encoder_feed_forward_recompute
         # T5's layers take any config with its fields.
         self.layer = nn.ModuleList([_SelfAttention(config), T5LayerFF(config)])  # pyright: ignore[reportArgumentType]
 
@@ -67,14 +69,19 @@ class MullaT5Block(GradientCheckpointingLayer):
             bias: `plan.bias`, handed over by itself so that reentrant checkpointing sees its gradient.
             plan: of `plan_attention`.
         """
-        attention, feed_forward = self.layer
-        states = attention(states, plan.with_bias(bias))
+        states = self.layer[0](states, plan.with_bias(bias))
         tokens = states.shape[0] * states.shape[1]
         if not 0 < self.chunk < tokens:
-            return feed_forward(states)
+            return self._feed_forward(states)
         # Token by token, so that the inner states of a chunk only are in memory.
-        chunks = [feed_forward(part) for part in states.flatten(0, 1).split(self.chunk)]
+        chunks = [self._feed_forward(part) for part in states.flatten(0, 1).split(self.chunk)]
         return torch.cat(chunks).view_as(states)
+
+    def _feed_forward(self, states: Tensor) -> Tensor:
+        if self.recompute and torch.is_grad_enabled():
+            # Of what a layer keeps for its backward pass, the inner states of the feed-forward are the most.
+            return checkpoint(self.layer[1], states, use_reentrant=False)
+        return self.layer[1](states)
 
 
 class SpanHead(nn.Linear):

@@ -1,0 +1,100 @@
+"""Ours beside a peer: pairs of sides timed in turn, or the memory of each in a process of its own."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from narrows.bench.encoders import Side, build, task
+from narrows.bench.probes import in_own_process, in_turn, peak_above, ratio
+from narrows.bench.rows import Context, Measurement
+
+__all__ = ["Pair", "compare_memory", "compare_times", "needs_memory", "peak_of", "sides_of"]
+
+_MIB = 2**20
+# Tokens of the text that a model is warmed up with before its peak is taken: so few that no buffers of the size to be
+# measured are left behind.
+_WARM_UP = 256
+# The GNU C library keeps many freed blocks for later. Told to give back those of 1 MiB and more at once, it makes a
+# peak the memory that is in use, for ours and for the peers.
+_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(_MIB), "MALLOC_TRIM_THRESHOLD_": str(_MIB)}
+
+
+class Pair(NamedTuple):
+    """What a row compares.
+
+    Attributes:
+        row: its name.
+        value: `speed`: how many times faster ours is; `share`: ours by the peer's, of seconds or of bytes.
+        ours: one side.
+        peer: the other one; None: the value is that of `ours` alone, in seconds or MiB.
+    """
+
+    row: str
+    value: Literal["speed", "share"]
+    ours: Side
+    peer: Side | None = None
+
+
+def sides_of(pairs: Iterable[Pair]) -> list[Side]:
+    """Every side once, in their order."""
+    return list(dict.fromkeys(side for pair in pairs for side in (pair.ours, pair.peer) if side is not None))
+
+
+def compare_times(context: Context, *, pairs: Sequence[Pair], rounds: int) -> dict[str, Measurement]:
+    """Run all sides in turn; a value is the median over the rounds."""
+    # Sides that differ in the text only share a model.
+    models: dict[Side, Any] = {}
+    contenders = {}
+    for side in sides_of(pairs):
+        kind = side._replace(length=0)
+        models[kind] = models.get(kind) or build(kind)
+        contenders[side.label] = task(models[kind], side)
+    times = in_turn(contenders, rounds=context.rounds or rounds, seconds=context.seconds)
+    return {pair.row: _compared(pair, times) for pair in pairs}
+
+
+def _compared(pair: Pair, times: Mapping[str, Sequence[float]]) -> Measurement:
+    ours = times[pair.ours.label]
+    detail: dict[str, Any] = {"rounds": len(ours), "seconds": {pair.ours.label: statistics.median(ours)}}
+    if pair.peer is None:
+        return Measurement(value=statistics.median(ours), spread=(min(ours), max(ours)), detail=detail)
+    peer = times[pair.peer.label]
+    detail["seconds"][pair.peer.label] = statistics.median(peer)
+    found = ratio(peer, ours) if pair.value == "speed" else ratio(ours, peer)
+    return Measurement(value=found.median, spread=(found.low, found.high), detail=detail)
+
+
+def compare_memory(context: Context, *, pairs: Sequence[Pair]) -> dict[str, Measurement]:
+    """Take the peak of every side, each in a process of its own."""
+    peaks = {
+        side.label: in_own_process(f"{__name__}:peak_of", environment=_ALLOCATOR, **side._asdict())
+        for side in sides_of(pairs)
+    }
+    found = {}
+    for pair in pairs:
+        ours = peaks[pair.ours.label]
+        detail = {"mib": {pair.ours.label: round(ours / _MIB, 1)}}
+        value = ours / _MIB
+        if pair.peer is not None:
+            peer = peaks[pair.peer.label]
+            detail["mib"][pair.peer.label] = round(peer / _MIB, 1)
+            value = ours / peer
+        found[pair.row] = Measurement(value=value, detail=detail)
+    return found
+
+
+def peak_of(**side: Any) -> int:
+    """Bytes above the loaded model while a side does its work; its fields are the arguments."""
+    measured = Side(**side)
+    model = build(measured)
+    task(model, measured._replace(length=min(_WARM_UP, measured.length), new_tokens=2))()
+    return peak_above(task(model, measured))
+
+
+def needs_memory(context: Context, *, pairs: Sequence[Pair]) -> str | None:
+    """What is missing where the largest side would not fit into the memory that is free."""
+    import psutil
+
+    needed = max(side.gigabytes for side in sides_of(pairs))
+    free = psutil.virtual_memory().available / 1e9
+    return None if free >= needed else f"needs about {needed:.0f} GB of free memory, got {free:.1f}"
