@@ -79,7 +79,7 @@ def test_a_text_without_a_token_is_refused(tiny_bert) -> None:
 
 
 def test_checkpoints_without_a_tokenizer_are_refused(tiny_bert, tmp_path, monkeypatch) -> None:
-    with pytest.raises(ConversionError, match=re.escape(f"in the checkpoint {tmp_path}, got neither")):
+    with pytest.raises(ConversionError, match=re.escape(f"in the checkpoint {tmp_path}, got none")):
         load_tokenizer(str(tmp_path))
     from transformers import AutoTokenizer
 

@@ -216,7 +216,7 @@ def test_every_family_draws_itself_with_its_defaults() -> None:
         (
             "mulla",
             {"variant": "fixed", "num_levels": 10**9},
-            "expected slots shorter than 2^62 (in tokens), got 1000000000 levels with the pooling rate 4; choose",
+            "expected slots shorter than 2^62 (in tokens), got 1,000,000,000 levels with the pooling rate 4; choose",
         ),
         (
             "mulla",

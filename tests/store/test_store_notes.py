@@ -16,7 +16,7 @@ CHANGED = "the file {} is not what was written"
 def finished(tmp_path, fingerprint, document) -> Path:
     path = tmp_path / "s"
     with Store.create(path, fingerprint) as store, store.writer() as writer:
-        layout.write_source(path, "/home/me/café\ud800")
+        layout.write_source(path, "/somewhere/café\ud800")
         writer.put([document("a"), document("b")])
         writer.finish()
     return path
@@ -58,7 +58,7 @@ def test_a_lost_source_is_reported_until_it_is_known_again(finished) -> None:
     with Store.open(finished, expect=None) as store, store.writer() as writer:
         writer.finish()
     assert reasons(finished) == [CHANGED.format("source.json")]
-    layout.write_source(finished, "/home/me/notes")
+    layout.write_source(finished, "/somewhere/notes")
     assert verify(finished).ok
     (finished / "source.json").unlink()
     repair(finished)
@@ -78,7 +78,7 @@ def test_every_flipped_bit_of_a_source_is_noticed(finished) -> None:
         (finished / "source.json").write_bytes(changed)
         assert not layout.has_whole_source(finished)
     (finished / "source.json").write_bytes(content)
-    assert verify(finished).ok and layout.read_source(finished) == "/home/me/café\ud800"
+    assert verify(finished).ok and layout.read_source(finished) == "/somewhere/café\ud800"
 
 
 def test_the_source_may_change_without_a_run_that_finishes(finished) -> None:
