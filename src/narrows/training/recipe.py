@@ -11,11 +11,12 @@ from pydantic import BaseModel, ValidationError
 from narrows.errors import RecipeError
 from narrows.training.sections import Recipe
 from narrows.training.spans.recipe import SpanRecipe
+from narrows.training.summaries.recipe import SummaryRecipe
 
 __all__ = ["RECIPES", "load_recipe", "save_recipe"]
 
 # The recipe of each task. A new task is a line here, and one in `tasks.py`.
-RECIPES: dict[str, type[Recipe]] = {"question-answering": SpanRecipe}
+RECIPES: dict[str, type[Recipe]] = {"question-answering": SpanRecipe, "summarization": SummaryRecipe}
 
 
 def load_recipe(path: str | Path, *, settings: Mapping[str, str] | None = None) -> Recipe:
