@@ -262,6 +262,8 @@ def _seq2seq_model(kind: str, vocabulary: int):
         "relative_attention_num_buckets": 8,
         "relative_attention_max_distance": 20,
         "dropout_rate": 0.1,
+        # A tied output layer of a random model writes its start token for ever.
+        "tie_word_embeddings": False,
     }
     if kind == "mulla":
         return MullaT5ForConditionalGeneration(MullaT5Config(**sizes, local_radius=4, pooling_rate=3))

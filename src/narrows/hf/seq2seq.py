@@ -12,22 +12,25 @@ from narrows.data import InputEncoder, Truncation, plain_tokens
 from narrows.errors import ConversionError
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
-from narrows.hf.trained_inputs import check_dtype
+from narrows.hf.trained_inputs import SEQ2SEQ_TYPES, check_dtype
 
 __all__ = [
-    "SEQ2SEQ_TYPES",
     "input_encoder",
     "load_seq2seq",
     "load_seq2seq_tokenizer",
     "write_texts",
 ]
 
-SEQ2SEQ_TYPES = ("narrows-mulla-t5", "longt5", "t5", "mt5", "umt5")
-"""Model types, as config.json names them."""
+
+# Where a checkpoint does not say how much to write; transformers' own would be 20 tokens.
+_NEW_TOKENS = 512
+_TRANSFORMERS_DEFAULT = 20
 
 
 def load_seq2seq(checkpoint: str | Path, *, dtype: str = "float32", **fields: Any) -> tuple[Any, Any]:
     """A model that writes text, in evaluation mode, and its tokenizer.
+
+    Its generation config says in `max_new_tokens` how much it writes: as much as the checkpoint's own, or 512.
 
     Args:
         checkpoint: a folder or a hub id of a LongT5-Mulla, LongT5, T5 or mT5 with its decoder.
@@ -52,6 +55,7 @@ def load_seq2seq(checkpoint: str | Path, *, dtype: str = "float32", **fields: An
             f"expected a checkpoint with a decoder that writes text, got {checkpoint} without {missing[0]}; "
             "convert one that has it (`narrows convert --to mulla`), or train it"
         )
+    _limit_once(model.generation_config)
     return model.eval(), tokenizer
 
 
@@ -95,6 +99,14 @@ def write_texts(
     with torch.inference_mode(), precision:
         written = model.generate(input_ids=ids, attention_mask=mask, **options)
     return [text.strip() for text in tokenizer.batch_decode(written, skip_special_tokens=True)]
+
+
+def _limit_once(generation: Any) -> None:
+    """One limit of what is written, in `max_new_tokens`: two beside each other make transformers warn."""
+    if generation.max_new_tokens is None:
+        said = generation.max_length
+        generation.max_new_tokens = _NEW_TOKENS if said in (None, _TRANSFORMERS_DEFAULT) else said
+    generation.max_length = None
 
 
 def _config_of(checkpoint: str | Path) -> tuple[Path, Any]:

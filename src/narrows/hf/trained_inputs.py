@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 from narrows.data import Truncation, truncation
 from narrows.errors import ConversionError, UsageError
 
-__all__ = ["TrainedInputs", "check_dtype", "note_inputs", "trained_inputs"]
+__all__ = ["SEQ2SEQ_TYPES", "TrainedInputs", "check_dtype", "note_inputs", "trained_inputs"]
+
+SEQ2SEQ_TYPES = ("narrows-mulla-t5", "longt5", "t5", "mt5", "umt5")
+"""Types of models that read a text and write one, as config.json names them."""
 
 # The config's field; transformers keeps fields that it does not know.
 _FIELD = "narrows_inputs"

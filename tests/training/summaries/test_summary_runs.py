@@ -1,4 +1,4 @@
-"""Whole runs of summarisers: resumed as if never stopped, whatever the model, and the step that batches do not change."""
+"""Whole runs of summarisers: resumed as if never stopped, of every kind of model, and what they leave."""
 
 import json
 import signal

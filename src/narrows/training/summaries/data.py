@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -210,7 +210,8 @@ class SummaryRows(Dataset[Row]):
         return Row(inputs[part], [*target, self._eos])
 
     def _encode(self, encoder: InputEncoder, record: Record):
-        return encoder.encode_ids([self._corpus.tokens[place] for place in record.documents], query=record.query)
+        documents: Any = [self._corpus.tokens[place] for place in record.documents]
+        return encoder.encode_ids(documents, query=record.query)
 
 
 class CorruptedRows(Dataset[Row]):
