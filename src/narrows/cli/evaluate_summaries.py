@@ -36,6 +36,7 @@ Words = Annotated[
     typer.Option("--words", help="How ROUGE finds words: english-stemmed unless said.", show_default=False),
 ]
 
+_CHANGING = ("records", "max_input_tokens", "truncation", "beams", "max_new_tokens")
 _NAMES = {
     "rouge1": "ROUGE-1",
     "rouge2": "ROUGE-2",
@@ -80,7 +81,7 @@ def run(
     logging.disable_progress_bar()
     examples = _examples(data, split, part, given)
     rouge = Rouge(words=given["words"] or "english-stemmed")
-    target = predictions or default_file(model, data, part)
+    target = predictions or _default_file(model, data, part, given)
     work = {**work, "device": device_name(work["device"])}
     found, reading = _evaluate(model, examples, target, rouge=rouge, given=given, **work)
     figures = _figures(found, model=model, data=data, part=part, reading=reading, words=rouge.words)
@@ -155,6 +156,13 @@ def _evaluate(
     return found, {**reading, **writing}
 
 
+def _default_file(model: str, data: Path, part: str | None, given: Mapping[str, Any]) -> Path:
+    """As of a reader, with the options that change what is written in its name: each has a file of its own."""
+    path = default_file(model, data, part)
+    changes = [f"-{name}-{given[name]}" for name in _CHANGING if given[name] is not None]
+    return path.with_name(f"{path.stem}{''.join(changes)}{path.suffix}")
+
+
 def _reading(config: Any, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The longest input and the truncation: what was given, else what the model was trained on."""
     from narrows.hf.trained_inputs import trained_inputs
@@ -200,7 +208,7 @@ def _rival(
     require_checkpoint(against)
     if not is_summariser(against):
         raise UsageError(f"expected another summariser for --against, got {against}; compare models of one kind")
-    target = default_file(against, data, part)
+    target = _default_file(against, data, part, given)
     return _evaluate(against, examples, target, rouge=rouge, given=given, **work)[0].scores
 
 

@@ -13,7 +13,9 @@ __all__ = ["default_file", "device_name", "write_json"]
 
 def default_file(model: str, data: Path, part: str | None) -> Path:
     """The predictions of a model on a part of some data: in its folder, or in `evaluation/` for a hub id."""
-    stem = data.name.removesuffix(".gz").removesuffix(".json") + ("" if part is None else f"-{part}")
+    stem = data.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json") + (
+        "" if part is None else f"-{part}"
+    )
     folder = Path(model) if Path(model).is_dir() else Path("evaluation") / model.replace("/", "--")
     return folder / "evaluation" / f"{stem}.jsonl" if Path(model).is_dir() else folder / f"{stem}.jsonl"
 
