@@ -79,7 +79,7 @@ def test_beyond_the_trained_length_there_is_a_warning(files, model, tmp_path, ca
     asked = [files[0], "-m", str(folder), "--max-new-tokens", "3", "--quiet"]
     code, _, err = _run(capsys, *asked)
     assert code == 0
-    assert "warning: a.txt is longer by " in err and "than what the model was trained to read (30);" in err
+    assert "warning: the input (a.txt) is longer by " in err and "than what the model was trained to read (30);" in err
     code, _, err = _run(capsys, *asked, "--truncation", "head")
     assert (code, err) == (0, "")
 

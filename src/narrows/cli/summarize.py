@@ -117,12 +117,14 @@ def _tell(names: list[str], summary: "Summary", summarizer: "Summarizer", *, qui
         f"{label}: {count(summary.tokens_read, 'token')} read{parts}, {summary.tokens_not_read:,} not read, "
         f"{summary.seconds:.1f} s",
         markup=False,
+        soft_wrap=True,
     )
     if summary.beyond_trained and summarizer.trained is not None:
         options.stderr_console().print(
-            f"warning: {label} is longer by {count(summary.beyond_trained, 'token')} than what the model was trained "
-            f"to read ({summarizer.trained.max_input_tokens:,}); --truncation head reads no more than that",
+            f"warning: the input ({label}) is longer by {count(summary.beyond_trained, 'token')} than what the model "
+            f"was trained to read ({summarizer.trained.max_input_tokens:,}); --truncation head reads no more than that",
             markup=False,
+            soft_wrap=True,
         )
 
 

@@ -109,6 +109,7 @@ def test_text_too_short_to_take_spans_out_of_is_refused(corruption_recipe, tmp_p
         plan_run(corruption_recipe(), data=tmp_path)
 
 
+@pytest.mark.slow
 def test_real_data_becomes_rows(shared_data, summary_recipe, tmp_path) -> None:
     if not (shared_data / "longdoc").is_dir():
         pytest.skip("needs longdoc/ among the data sets")

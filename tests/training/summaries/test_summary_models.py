@@ -1,6 +1,7 @@
 """Where a summariser starts from: a checkpoint, one that is converted, or nothing with a tokenizer of any kind."""
 
 import json
+import math
 import shutil
 
 import pytest
@@ -88,6 +89,19 @@ def test_every_family_starts_from_nothing(family, summary_recipe, summaries_fold
     assert model.config.vocab_size == len(tokenizer) == 3 + 32 + 100
     assert tokenizer("The OLD mill").input_ids == [*tokenizer.convert_tokens_to_ids(["▁the", "▁old", "▁mill"]), 1]
     assert getattr(model.config, "local_radius", 3) == 3
+
+
+@pytest.mark.parametrize("family", ["mulla", "longt5-local", "longt5-tglobal", "t5"])
+def test_a_model_from_nothing_starts_near_an_even_guess(family, summary_recipe, tiny_seq2seq) -> None:
+    scratch = {**SIZES, "tokenizer": str(tiny_seq2seq("t5")), "d_model": 64, "d_kv": 16}
+    recipe = summary_recipe(model={"checkpoint": None, "family": family, "scratch": scratch})
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer(recipe, data=tiny_seq2seq("t5"), runs=None)
+    model = build_model(recipe, tokenizer).eval()
+    assert model.lm_head.weight is model.shared.weight
+    ids = torch.randint(3, len(tokenizer), (2, 20))
+    loss = float(model(input_ids=ids, labels=ids).loss.detach())
+    assert loss == pytest.approx(math.log(len(tokenizer)), abs=2.0)
 
 
 def test_tokenizers_are_looked_for_in_runs_and_data(summary_recipe, tiny_seq2seq, tmp_path) -> None:

@@ -50,7 +50,7 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
 GROWING = {"lengths": [16, 24, 32], "shares": [0.4, 0.4, 0.2]}
 
 
-@pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
+@pytest.mark.parametrize("optimizer", ["adafactor", pytest.param("adamw", marks=pytest.mark.slow)])
 def test_a_run_stopped_twice_equals_the_straight_one(
     optimizer, summary_recipe, summaries_folder, tmp_path, stop_at
 ) -> None:
@@ -95,7 +95,8 @@ def test_every_kind_trains_and_says_what_it_reads(
     )
     folder = train(recipe, data=summaries_folder, output=tmp_path, quiet=True)
     assert folder == tmp_path / "model"
-    assert capsys.readouterr().out == ""
+    shown = capsys.readouterr()
+    assert shown.out == "" and "missing keys" not in shown.err
     model, tokenizer = load_seq2seq(folder)
     noted = trained_inputs(model.config)
     assert noted is not None and noted.max_input_tokens == 32

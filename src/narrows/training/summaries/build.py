@@ -116,8 +116,9 @@ def _plan(recipe: SummaryRecipe, rows: Rows, batches: GrowingPlan) -> Plan:
         cut = [cut for cut in rows.cuts if cut.max_input_tokens == max_tokens]
         name = "documents" if len(rows.stages) == 1 else f"documents at {max_tokens:,} tokens"
         truncated[name] = sum(bool(one.dropped) for one in cut)
-        # The same at each length.
-        truncated["summaries"] = sum(bool(one.target_dropped) for one in cut)
+    # The same ones at each length.
+    longest = recipe.data.max_input_tokens
+    truncated["summaries"] = sum(bool(cut.target_dropped) for cut in rows.cuts if cut.max_input_tokens == longest)
     steps = -(-len(batches) // recipe.optimiser.accumulation)
     tokens = sum(last.lengths[row] for row in seen)
     return Plan(len(seen), tokens, steps, {name: number for name, number in truncated.items() if number})

@@ -67,6 +67,8 @@ def build_model(recipe: SummaryRecipe, tokenizer: Any, *, runs: Path | None = No
     model.generation_config.update(**recipe.generation.options())
     # An older limit beside ours would make `generate` warn of two.
     model.generation_config.max_length = None
+    # It is the recipe's now, not to be made anew from the config.
+    model.generation_config._from_model_config = False
     return model.train()
 
 
@@ -115,7 +117,8 @@ def _from_scratch(section: ModelSection, scratch: ScratchSection, tokenizer: Any
         **section.mulla_options(),
     }
     if section.family == "mulla":
-        return MullaT5ForConditionalGeneration(MullaT5Config(**fields))
+        # As its peers do by themselves: with tied embeddings the logits would start far too large.
+        return MullaT5ForConditionalGeneration(MullaT5Config(**fields, scale_decoder_outputs=True))
     if section.family == "t5":
         return T5ForConditionalGeneration(T5Config(**fields))
     kind = _LONGT5[str(section.family)]
