@@ -105,6 +105,8 @@ def command(
     require_checkpoint(model)
     if predictions is not None and predictions.is_dir():
         raise UsageError(f"expected a file for --predictions, got the folder {predictions}; name a .jsonl file")
+    if calibrate and not Path(model).is_dir():
+        raise UsageError(f"expected a model's folder to calibrate, got {model!r}; --calibrate writes into its config")
     of_readers = {
         "--calibrate": calibrate or None,
         "--candidates": candidates,
@@ -135,8 +137,6 @@ def command(
         )
         return
     _refuse("for summarisers only, and the model is a reader", of_summarisers)
-    if calibrate and not Path(model).is_dir():
-        raise UsageError(f"expected a model's folder to calibrate, got {model!r}; --calibrate writes into its config")
     if candidates is None:
         _refuse("beside --candidates only", {"--retrieval": retrieval, "--questions": questions})
     else:
