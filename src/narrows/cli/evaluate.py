@@ -145,8 +145,6 @@ def command(
 
     from transformers.utils import logging
 
-    from narrows.evaluation.run import compare, score
-
     logging.disable_progress_bar()
     if calibrate:
         _read_config(Path(model))
@@ -157,22 +155,9 @@ def command(
         store["questions"] = _QUESTIONS if questions is None else questions
         _from_store(model, examples, data, part, json=json, work=work, **store)
         return
-    target = predictions or default_file(model, data, part)
-    found = _evaluate(model, examples, target, **work)
-    if calibrate:
-        rule = _calibrate(found.predictions, examples, Path(model))
-        found = score(found.predictions, examples, rule=rule, truncated_questions=found.truncated_questions)
-    difference = None
-    if against is not None:
-        theirs, rule = _rival(against, examples, data, part, work)
-        difference = compare(found, theirs, examples, rule=rule)
-    figures = _figures(found, model=model, data=data, part=part, against=against, difference=difference)
-    write_json(target.with_name(target.name + ".scores.json"), figures)
-    if json:
-        options.emit_json(figures)
-    else:
-        _print_table(figures)
-    options.stderr_console(quiet=quiet).print(f"predictions in {target}", markup=False)
+    _from_own_texts(
+        model, examples, data, part, against=against, target=predictions, calibrate=calibrate, json=json, work=work
+    )
 
 
 def _refuse(where: str, given: Mapping[str, Any]) -> None:
@@ -291,6 +276,39 @@ def _read_config(folder: Path) -> dict[str, Any]:
             "convert it with `narrows convert`"
         )
     return config
+
+
+def _from_own_texts(
+    model: str,
+    examples: "Sequence[QAExample]",
+    data: Path,
+    part: str | None,
+    *,
+    against: str | None,
+    target: Path | None,
+    calibrate: bool,
+    json: bool,
+    work: Mapping[str, Any],
+) -> None:
+    """Ask each question of its own text, and write what came of it."""
+    from narrows.evaluation.run import compare, score
+
+    target = target or default_file(model, data, part)
+    found = _evaluate(model, examples, target, **work)
+    if calibrate:
+        rule = _calibrate(found.predictions, examples, Path(model))
+        found = score(found.predictions, examples, rule=rule, truncated_questions=found.truncated_questions)
+    difference = None
+    if against is not None:
+        theirs, rule = _rival(against, examples, data, part, work)
+        difference = compare(found, theirs, examples, rule=rule)
+    figures = _figures(found, model=model, data=data, part=part, against=against, difference=difference)
+    write_json(target.with_name(target.name + ".scores.json"), figures)
+    if json:
+        options.emit_json(figures)
+    else:
+        _print_table(figures)
+    options.stderr_console(quiet=work["quiet"]).print(f"predictions in {target}", markup=False)
 
 
 def _from_store(
