@@ -194,3 +194,86 @@ def _word_piece_tokenizer():
         sep_token="[SEP]",
         mask_token="[MASK]",
     )
+
+
+@pytest.fixture(scope="session")
+def tiny_seq2seq(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A random model that writes text, of a kind: `mulla`, `longt5`, `tglobal` or `t5`, with a tokenizer like T5's.
+
+    Do not write to the folders: all tests of a worker share them.
+    """
+    made: dict[str, Path] = {}
+
+    def make(kind: str) -> Path:
+        if kind not in made:
+            made[kind] = tmp_path_factory.mktemp(f"tiny-{kind}")
+            tokenizer = _unigram_tokenizer()
+            tokenizer.save_pretrained(made[kind])
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                model = _seq2seq_model(kind, len(tokenizer)).eval()
+                for name, parameter in model.named_parameters():
+                    # So that what is written depends on what is read.
+                    if "EncDecAttention" in name:
+                        parameter.data.mul_(3)
+            model.save_pretrained(made[kind])
+        return made[kind]
+
+    return make
+
+
+def _unigram_tokenizer():
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
+    from tokenizers.models import Unigram
+    from transformers import PreTrainedTokenizerFast
+
+    characters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,;:!?'-"
+    pieces = [(word, -4.0) for word in dict.fromkeys(f"▁{word}" for word in _WORDS.split())]
+    letters = [(letter, -9.0) for letter in ["▁", *characters]]
+    pieces += [piece for piece in letters if piece[0] not in dict(pieces)]
+    sentinels = [f"<extra_id_{number}>" for number in range(100)]
+    special = ["<pad>", "</s>", "<unk>"]
+    vocabulary = [*((name, 0.0) for name in special), *pieces, *((name, 0.0) for name in reversed(sentinels))]
+    tokenizer = Tokenizer(Unigram(vocabulary, unk_id=2, byte_fallback=False))
+    metaspace = {"replacement": "▁", "prepend_scheme": "always", "split": True}
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(**metaspace)]
+    )
+    tokenizer.decoder = decoders.Metaspace(**metaspace)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        additional_special_tokens=sentinels,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def _seq2seq_model(kind: str, vocabulary: int):
+    from transformers import LongT5Config, LongT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
+
+    from narrows.mulla import MullaT5Config, MullaT5ForConditionalGeneration
+
+    sizes = {
+        "vocab_size": vocabulary,
+        "d_model": 16,
+        "d_kv": 6,
+        "d_ff": 24,
+        "num_layers": 2,
+        "num_heads": 2,
+        "decoder_start_token_id": 0,
+        "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 20,
+        "dropout_rate": 0.1,
+        # A tied output layer of a random model writes its start token for ever.
+        "tie_word_embeddings": False,
+    }
+    if kind == "mulla":
+        return MullaT5ForConditionalGeneration(MullaT5Config(**sizes, local_radius=4, pooling_rate=3))
+    if kind == "t5":
+        return T5ForConditionalGeneration(T5Config(**sizes))
+    attention = {"longt5": "local", "tglobal": "transient-global"}[kind]
+    return LongT5ForConditionalGeneration(
+        LongT5Config(**sizes, local_radius=7, global_block_size=4, encoder_attention_type=attention)
+    )

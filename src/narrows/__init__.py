@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from narrows.serving import Reader
     from narrows.serving.pipeline import register_pipeline
+    from narrows.serving.summarizer import Summarizer
     from narrows.store import Store
 
 __version__ = "0.1.0"
@@ -65,6 +66,7 @@ _LAZY = {
     "MullaT5ForSequenceClassification": "narrows.mulla",
     "Reader": "narrows.serving",
     "Store": "narrows.store",
+    "Summarizer": "narrows.serving.summarizer",
     "register_all": "narrows.hf.register",
     "register_pipeline": "narrows.serving.pipeline",
 }
@@ -92,6 +94,7 @@ __all__ = [
     "StoreDamagedError",
     "StoreError",
     "StoreMismatchError",
+    "Summarizer",
     "UsageError",
     "__version__",
     "register_all",

@@ -1,4 +1,4 @@
-"""`narrows evaluate`: a reader's scores on a data set, alone or beside another's."""
+"""`narrows evaluate`: a reader's or a summariser's scores on a data set, alone or beside another's."""
 
 import json as json_module
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from narrows.cli import options
+from narrows.cli import evaluate_summaries, options
 from narrows.cli.ask import MOST_CANDIDATES
+from narrows.cli.evaluation_files import default_file, write_json
+from narrows.cli.summarize import Beams, MaxInputTokens, MaxNewTokens, TruncationName
 from narrows.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,11 +25,17 @@ _MOST_QUESTIONS = 1_000_000_000
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="A reader: a folder or a hub id.")],
-    data: Annotated[Path, typer.Argument(help="Questions in the layout of SQuAD v1.1 or v2.0, .json or .json.gz.")],
+    model: Annotated[str, typer.Argument(help="A reader or a summariser: a folder or a hub id.")],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="Of a reader: questions in the layout of SQuAD v1.1 or v2.0, .json or .json.gz. Of a summariser: see "
+            "--layout."
+        ),
+    ],
     split: Annotated[
         Path | None,
-        typer.Option("--split", help="JSON file with lists of titles by part.", show_default=False),
+        typer.Option("--split", help="JSON file with lists of titles, or of ids, by part.", show_default=False),
     ] = None,
     part: Annotated[
         str | None, typer.Option("--part", help="The part of the split to read.", show_default=False)
@@ -36,7 +44,7 @@ def command(
         str | None,
         typer.Option(
             "--against",
-            help="Another reader, or its predictions (.jsonl), to compare with.",
+            help="Another model of the kind, or its predictions (.jsonl), to compare with.",
             show_default=False,
         ),
     ] = None,
@@ -77,6 +85,13 @@ def command(
             show_default=False,
         ),
     ] = None,
+    layout: evaluate_summaries.Layout = None,
+    records: evaluate_summaries.Records = None,
+    words: evaluate_summaries.Words = None,
+    max_input_tokens: MaxInputTokens = None,
+    truncation: TruncationName = None,
+    beams: Beams = None,
+    max_new_tokens: MaxNewTokens = None,
     device: options.Device = "auto",
     batch_tokens: options.BatchTokens = 8192,
     json: options.Json = False,
@@ -84,9 +99,10 @@ def command(
 ) -> None:
     """Score a checkpoint on a task and compare it with another.
 
-    Each question is asked of its own text; with --candidates of a store of all texts, as `narrows ask` does.
-    Predictions and figures are kept in MODEL/evaluation, or beside --predictions; a stopped evaluation goes
-    on there.
+    What is done follows from the model. A reader is asked each question of its own text; with --candidates of a
+    store of all texts, as `narrows ask` does. A summariser (LongT5-Mulla, LongT5, T5) writes a summary of each
+    record, scored with ROUGE. Predictions and figures are kept in MODEL/evaluation, or beside --predictions; a
+    stopped evaluation goes on there.
     """
     from narrows.cli.convert import require_checkpoint
 
@@ -95,6 +111,36 @@ def command(
         raise UsageError(f"expected a file for --predictions, got the folder {predictions}; name a .jsonl file")
     if calibrate and not Path(model).is_dir():
         raise UsageError(f"expected a model's folder to calibrate, got {model!r}; --calibrate writes into its config")
+    of_readers = {
+        "--calibrate": calibrate or None,
+        "--candidates": candidates,
+        "--retrieval": retrieval,
+        "--questions": questions,
+    }
+    of_summarisers = {
+        "--layout": layout,
+        "--records": records,
+        "--words": words,
+        "--max-input-tokens": max_input_tokens,
+        "--truncation": truncation,
+        "--beams": beams,
+        "--max-new-tokens": max_new_tokens,
+    }
+    if evaluate_summaries.is_summariser(model):
+        _refuse("for readers only, and the model is a summariser", of_readers)
+        evaluate_summaries.run(
+            model,
+            data,
+            split=split,
+            part=part,
+            against=against,
+            predictions=predictions,
+            given={name[2:].replace("-", "_"): value for name, value in of_summarisers.items()},
+            work={"device": device, "batch_tokens": batch_tokens, "quiet": quiet},
+            json=json,
+        )
+        return
+    _refuse("for summarisers only, and the model is a reader", of_summarisers)
     if candidates is None:
         _refuse("beside --candidates only", {"--retrieval": retrieval, "--questions": questions})
     else:
@@ -102,8 +148,6 @@ def command(
     examples = _examples(data, split, part)
 
     from transformers.utils import logging
-
-    from narrows.evaluation.run import compare, score
 
     logging.disable_progress_bar()
     if calibrate:
@@ -115,22 +159,9 @@ def command(
         store["questions"] = _QUESTIONS if questions is None else questions
         _from_store(model, examples, data, part, json=json, work=work, **store)
         return
-    target = predictions or _default_file(model, data, part)
-    found = _evaluate(model, examples, target, **work)
-    if calibrate:
-        rule = _calibrate(found.predictions, examples, Path(model))
-        found = score(found.predictions, examples, rule=rule, truncated_questions=found.truncated_questions)
-    difference = None
-    if against is not None:
-        theirs, rule = _rival(against, examples, data, part, work)
-        difference = compare(found, theirs, examples, rule=rule)
-    figures = _figures(found, model=model, data=data, part=part, against=against, difference=difference)
-    _write_json(target.with_name(target.name + ".scores.json"), figures)
-    if json:
-        options.emit_json(figures)
-    else:
-        _print_table(figures)
-    options.stderr_console(quiet=quiet).print(f"predictions in {target}", markup=False)
+    _from_own_texts(
+        model, examples, data, part, against=against, target=predictions, calibrate=calibrate, json=json, work=work
+    )
 
 
 def _refuse(where: str, given: Mapping[str, Any]) -> None:
@@ -204,7 +235,7 @@ def _rival(
             raise UsageError(f"expected predictions at {against}, got no such file; check --against")
         return read_predictions(Path(against)), None
     require_checkpoint(against)
-    found = _evaluate(against, examples, _default_file(against, data, part), **work)
+    found = _evaluate(against, examples, default_file(against, data, part), **work)
     return found.predictions, found.rule
 
 
@@ -234,7 +265,7 @@ def update_config(folder: Path, **fields: float) -> None:
     Raises:
         UsageError: the folder holds another kind of model.
     """
-    _write_json(folder / "config.json", {**_read_config(folder), **fields})
+    write_json(folder / "config.json", {**_read_config(folder), **fields})
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -249,6 +280,39 @@ def _read_config(folder: Path) -> dict[str, Any]:
             "convert it with `narrows convert`"
         )
     return config
+
+
+def _from_own_texts(
+    model: str,
+    examples: "Sequence[QAExample]",
+    data: Path,
+    part: str | None,
+    *,
+    against: str | None,
+    target: Path | None,
+    calibrate: bool,
+    json: bool,
+    work: Mapping[str, Any],
+) -> None:
+    """Ask each question of its own text, and write what came of it."""
+    from narrows.evaluation.run import compare, score
+
+    target = target or default_file(model, data, part)
+    found = _evaluate(model, examples, target, **work)
+    if calibrate:
+        rule = _calibrate(found.predictions, examples, Path(model))
+        found = score(found.predictions, examples, rule=rule, truncated_questions=found.truncated_questions)
+    difference = None
+    if against is not None:
+        theirs, rule = _rival(against, examples, data, part, work)
+        difference = compare(found, theirs, examples, rule=rule)
+    figures = _figures(found, model=model, data=data, part=part, against=against, difference=difference)
+    write_json(target.with_name(target.name + ".scores.json"), figures)
+    if json:
+        options.emit_json(figures)
+    else:
+        _print_table(figures)
+    options.stderr_console(quiet=work["quiet"]).print(f"predictions in {target}", markup=False)
 
 
 def _from_store(
@@ -267,10 +331,10 @@ def _from_store(
     trial = run_trial(model, examples, **store, **work)
     figures = _figures(trial.scores, model=model, data=data, part=part, against=None, difference=None)
     figures["store"] = trial.figures
-    target = _default_file(model, data, part)
+    target = default_file(model, data, part)
     target = target.with_name(f"{target.stem}-store.scores.json")
     target.parent.mkdir(parents=True, exist_ok=True)
-    _write_json(target, figures)
+    write_json(target, figures)
     if json:
         options.emit_json(figures)
     else:
@@ -319,16 +383,3 @@ def _print_table(figures: Mapping[str, Any]) -> None:
         other = figures["against"]["f1_difference"]
         interval = f"[{other['low']:+.2f}, {other['high']:+.2f}]"
         typer.echo(f"{'F1 over the other':<22}{other['mean_difference']:>+8.2f}  {interval}")
-
-
-def _default_file(model: str, data: Path, part: str | None) -> Path:
-    stem = data.name.removesuffix(".gz").removesuffix(".json") + ("" if part is None else f"-{part}")
-    folder = Path(model) if Path(model).is_dir() else Path("evaluation") / model.replace("/", "--")
-    return folder / "evaluation" / f"{stem}.jsonl" if Path(model).is_dir() else folder / f"{stem}.jsonl"
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    from narrows.training.writing import written_whole
-
-    with written_whole(path) as partial:
-        partial.write_text(json_module.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -30,6 +30,7 @@ VERBS = {
     "store": "Look at, size, check or empty a passage store.",
     "ask": "Answer a question from a store of passages.",
     "answer": "Answer a question from one file, without a store.",
+    "summarize": "Summarise long texts, and tell what was read of them.",
     "sweep": "Train a recipe under every combination of some settings.",
     "inspect": "Draw what attention sees, and what the levels of a text hold.",
     "bench": "Measure time and memory beside a peer, behind a correctness check.",

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from narrows.errors import ConversionError, UsageError
 from narrows.evaluation.bootstrap import Interval, MeanInterval, bootstrap, paired_bootstrap
 from narrows.evaluation.calibration import NoAnswerRule, answer_probability
 from narrows.evaluation.metrics import SquadScores, f1, squad_scores
+from narrows.evaluation.resuming import claim
 from narrows.evaluation.spans import SpanPrediction, predict_spans
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
@@ -117,7 +117,7 @@ def evaluate_spans(
     cast(nn.Module, model).to(device)
     found: dict[str, Prediction] = {}
     if predictions is not None:
-        _claim(predictions, _identity(model, tokenizer, examples))
+        claim(predictions, _identity(model, tokenizer, examples))
         found = read_predictions(predictions)
     kept = {example.id for example in examples}
     found = {name: prediction for name, prediction in found.items() if name in kept}
@@ -268,28 +268,6 @@ def _identity(model: DeformerForQuestionAnswering, tokenizer: Any, examples: Seq
     for example in examples:
         digest.update(json.dumps([example.id, example.question, example.context]).encode())
     return digest.hexdigest()
-
-
-def _claim(path: Path, identity: str) -> None:
-    """Check that the file is this evaluation's or new, and cut off the half line of a killed process."""
-    note = path.with_name(path.name + ".model")
-    if path.is_file() and path.stat().st_size:
-        former = note.read_text(encoding="utf-8").strip() if note.is_file() else "none"
-        if former != identity:
-            raise UsageError(
-                f"expected predictions of the same model and questions in {path}, got others; choose another file"
-            )
-        content = path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            os.truncate(path, whole)
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(identity + "\n", encoding="utf-8")
-        path.touch()
-    except OSError as error:
-        raise UsageError(f"expected a file to write to at {path}, got {error.strerror}; choose another one") from error
 
 
 def _append(path: Path, fresh: Mapping[str, Prediction]) -> None:

@@ -1,4 +1,4 @@
-"""A split reader at work: passages in, answers with their sources out.
+"""Models at work: a split reader (passages in, answers with their sources out), and summarisers.
 
 | module | what it does |
 |---|---|
@@ -13,6 +13,8 @@
 | `reader` | `Reader`, the face of it all |
 | `trial` | the questions of a data set, asked of a store of its texts, to fit what `answers` needs |
 | `pipeline` | the `question-answering` task for `transformers.pipeline` |
+| `summarizer` | `Summarizer`: long texts in, a short one out |
+| `summary_memory` | how long an input may be for the memory that is free |
 """
 
 from narrows.serving.answers import Answer, Result

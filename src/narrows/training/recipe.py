@@ -13,12 +13,14 @@ from narrows.errors import RecipeError
 from narrows.training.planted.recipe import PlantedRecipe
 from narrows.training.sections import Recipe
 from narrows.training.spans.recipe import SpanRecipe
+from narrows.training.summaries.recipe import SummaryRecipe
 
 __all__ = ["RECIPES", "load_recipe", "one_sentence", "read_yaml", "save_recipe"]
 
 # The recipe of each task. A new task is a line here, and one in `tasks.py`.
 RECIPES: dict[str, type[Recipe]] = {
     "question-answering": SpanRecipe,
+    "summarization": SummaryRecipe,
     "planted-facts": PlantedRecipe,
 }
 

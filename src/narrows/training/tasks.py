@@ -14,6 +14,7 @@ __all__ = ["Plan", "Run", "build_run", "find_checkpoint", "plan_run"]
 # A module with `build_run` and `plan_run` a task; it is loaded when its task is asked for.
 _BUILDERS = {
     "question-answering": "narrows.training.spans.build",
+    "summarization": "narrows.training.summaries.build",
     "planted-facts": "narrows.training.planted.build",
 }
 

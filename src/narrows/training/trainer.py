@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 from transformers import (
     PrinterCallback,
     ProgressCallback,
@@ -21,7 +21,6 @@ from transformers import (
     TrainingArguments,
 )
 
-from narrows.training.batches import BatchPlan
 from narrows.training.optimiser import parameter_groups
 
 __all__ = ["ClockCheckpoint", "JsonLog", "NarrowsTrainer", "Objective", "StopSignal"]
@@ -42,7 +41,7 @@ class Objective(Protocol):
 
 
 class NarrowsTrainer(Trainer):
-    """Runs an `Objective` over a `BatchPlan`.
+    """Runs an `Objective` over a plan of all batches of the run, such as `BatchPlan`.
 
     The whole run is one pass over the plan, so resuming at any step is skipping that many batches. Losses are
     divided by counts of the whole optimiser step: accumulation and processes do not change it.
@@ -52,7 +51,7 @@ class NarrowsTrainer(Trainer):
         self,
         *,
         objective: Objective,
-        plan: BatchPlan,
+        plan: Sampler[list[Any]],
         collate: Callable[[Sequence[Any]], Mapping[str, Tensor]],
         evaluate_model: Callable[[nn.Module], Mapping[str, float]] | None,
         layer_decay: float,

@@ -1,0 +1,73 @@
+"""What a model was trained to read, as its config says it; and the number formats that the T5 family can have."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from narrows.data import Truncation, truncation
+from narrows.errors import ConversionError, UsageError
+
+__all__ = ["SEQ2SEQ_TYPES", "TrainedInputs", "check_dtype", "note_inputs", "trained_inputs"]
+
+SEQ2SEQ_TYPES = ("narrows-mulla-t5", "longt5", "t5", "mt5", "umt5")
+"""Types of models that read a text and write one, as config.json names them."""
+
+# The config's field; transformers keeps fields that it does not know.
+_FIELD = "narrows_inputs"
+_DTYPES = ("float32", "bfloat16")
+
+
+class TrainedInputs(NamedTuple):
+    """What a model was trained to read.
+
+    Attributes:
+        max_input_tokens: of the longest inputs.
+        truncation: how longer documents were cut: a `name`, and its options.
+    """
+
+    max_input_tokens: int
+    truncation: Mapping[str, Any]
+
+    def make_truncation(self) -> Truncation:
+        """The truncation itself."""
+        options = dict(self.truncation)
+        return truncation(options.pop("name"), **options)
+
+
+def check_dtype(dtype: str) -> None:
+    """Refuse number formats that a model of the T5 family must not have.
+
+    Raises:
+        UsageError: fp16, in which T5's scores overflow, or another one.
+    """
+    if dtype in ("float16", "fp16", "half"):
+        raise UsageError(
+            f"expected a dtype of float32 or bfloat16, got {dtype}, in which T5's unscaled attention scores overflow; "
+            "use bfloat16"
+        )
+    if dtype not in _DTYPES:
+        raise UsageError(f"expected a dtype of float32 or bfloat16, got {dtype!r}; choose one of them")
+
+
+def note_inputs(config: Any, inputs: TrainedInputs) -> None:
+    """Write into a config what its model is trained to read."""
+    setattr(config, _FIELD, {"max_input_tokens": inputs.max_input_tokens, "truncation": dict(inputs.truncation)})
+
+
+def trained_inputs(config: Any) -> TrainedInputs | None:
+    """What a model was trained to read; None where its config does not say.
+
+    Raises:
+        ConversionError: the config says something else there.
+    """
+    noted = getattr(config, _FIELD, None)
+    if noted is None:
+        return None
+    try:
+        found = TrainedInputs(int(noted["max_input_tokens"]), dict(noted["truncation"]))
+        found.make_truncation()
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConversionError(
+            f"expected `max_input_tokens` and `truncation` under {_FIELD!r} of config.json, got {noted!r:.80}; "
+            "mend or remove it"
+        ) from error
+    return found

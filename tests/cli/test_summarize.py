@@ -1,0 +1,119 @@
+"""`narrows summarize`: files into a summary on stdout, what was read on stderr, and each mistake a sentence."""
+
+import io
+import json
+import shutil
+import sys
+
+import pytest
+
+from narrows.cli.main import main
+
+TEXT = "The old mill near the river was built by the king. "
+
+
+@pytest.fixture
+def model(tiny_seq2seq) -> str:
+    return str(tiny_seq2seq("mulla"))
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT * 4)
+    (tmp_path / "b.md").write_text("# Birds\n\nTwo birds sat on a stone.\n")
+    (tmp_path / "c.html").write_text("<html><body><p>The boat went down the river.</p></body></html>")
+    return [str(tmp_path / name) for name in ("a.txt", "b.md", "c.html")]
+
+
+def _run(capsys, *arguments: str):
+    code = main(["summarize", *arguments])
+    shown = capsys.readouterr()
+    return code, shown.out, " ".join(shown.err.split())
+
+
+@pytest.mark.parametrize("kind", ["mulla", "longt5", "tglobal", "t5"])
+def test_a_file_is_summarised(kind, files, tiny_seq2seq, capsys) -> None:
+    code, out, err = _run(capsys, files[0], "--model", str(tiny_seq2seq(kind)), "--max-new-tokens", "5")
+    assert code == 0
+    assert out.strip() and out.count("\n") == 1
+    assert "a.txt: " in err and "tokens read, 0 not read" in err
+
+
+def test_several_files_are_one_input_or_each_by_itself(files, model, capsys) -> None:
+    code, out, _ = _run(capsys, *files, "-m", model, "--json", "--quiet", "--max-new-tokens", "4")
+    together = json.loads(out)
+    assert code == 0 and together["documents"] == ["a.txt", "b.md", "c.html"]
+    code, out, err = _run(capsys, *files, "-m", model, "--json", "--quiet", "--each", "--max-new-tokens", "4")
+    each = json.loads(out)["summaries"]
+    assert [one["documents"] for one in each] == [["a.txt"], ["b.md"], ["c.html"]]
+    # Between documents stands an end of text, which is read too.
+    assert together["tokens_read"] == sum(one["tokens_read"] for one in each) + 2
+    assert err == ""
+    code, out, _ = _run(capsys, *files, "-m", model, "--quiet", "--each", "--max-new-tokens", "4")
+    assert [line for line in out.splitlines() if line.endswith(":")] == ["a.txt:", "b.md:", "c.html:"]
+
+
+def test_options_reach_the_model(files, model, capsys) -> None:
+    options = ["--max-input-tokens", "20", "--truncation", "head+tail", "--beams", "2", "--query", "what was built?"]
+    code, out, err = _run(capsys, files[0], "-m", model, "--json", "--max-new-tokens", "3", *options)
+    found = json.loads(out)
+    assert code == 0
+    assert found["tokens_not_read"] > 0
+    assert found["truncation"]["dropped"] == found["tokens_not_read"]
+    assert f"{found['tokens_not_read']} not read" in err
+
+
+def test_stdin_is_a_file(model, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    code, out, _ = _run(capsys, "-", "-m", model, "--max-new-tokens", "3", "--json")
+    assert code == 0 and json.loads(out)["documents"] == ["-"]
+    assert _run(capsys, "-", "-", "-m", model)[0] == 2
+
+
+def test_beyond_the_trained_length_there_is_a_warning(files, model, tmp_path, capsys) -> None:
+    folder = tmp_path / "trained"
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    noted = {"max_input_tokens": 30, "truncation": {"name": "head"}}
+    (folder / "config.json").write_text(json.dumps({**config, "narrows_inputs": noted}))
+    asked = [files[0], "-m", str(folder), "--max-new-tokens", "3", "--quiet"]
+    code, _, err = _run(capsys, *asked)
+    assert code == 0
+    assert "warning: the input (a.txt) is longer by " in err and "than what the model was trained to read (30);" in err
+    code, _, err = _run(capsys, *asked, "--truncation", "head")
+    assert (code, err) == (0, "")
+
+
+def test_each_mistake_is_one_sentence(files, model, checkpoint, tmp_path, capsys) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "blank.txt").write_text(" \n \n")
+    bare = tmp_path / "bare"
+    shutil.copytree(model, bare)
+    (bare / "tokenizer.json").unlink()
+    for arguments, code, text in (
+        (["no.txt", "-m", model], 2, "no.txt"),
+        ([str(tmp_path / "empty.txt"), "-m", model], 2, "expected text in empty.txt, but it is empty"),
+        ([str(tmp_path / "blank.txt"), "-m", model], 2, "expected text in blank.txt, but it is empty"),
+        ([files[0], "-m", str(tmp_path / "none")], 2, "expected a checkpoint's folder or a hub id"),
+        ([files[0], "-m", str(checkpoint)], 1, "expected a model that writes text (LongT5-Mulla, LongT5, T5 or mT5)"),
+        ([files[0], "-m", str(bare)], 1, "expected tokenizer.json, vocab.txt or spiece.model"),
+        ([files[0], "-m", model, "--dtype", "float16"], 2, "in which T5's unscaled attention scores overflow"),
+        ([files[0], "-m", model, "--query", " "], 2, "expected a question for --query, got nothing; leave it out"),
+        ([files[0], "-m", model, "--truncation", "hed"], 2, "did you mean 'head'?"),
+        ([files[0], "-m", model, "--truncation", "head"], 2, "expected max_input_tokens beside a truncation"),
+        ([files[0], "-m", model, "--max-input-tokens", "0"], 2, "max-input-tokens"),
+        (["-m", model], 2, "FILE"),
+    ):
+        found, out, err = _run(capsys, *arguments)
+        assert (found, out) == (code, ""), arguments
+        assert text in err, (arguments, err)
+        assert "Traceback" not in err
+
+
+def test_a_text_too_long_for_the_memory_says_what_fits(files, model, capsys, monkeypatch) -> None:
+    from narrows.serving import summarizer
+
+    monkeypatch.setattr(summarizer, "available_bytes", lambda device: 64 * 2**20 + 20_000)
+    code, _, err = _run(capsys, files[0], "-m", model, "--quiet")
+    assert code == 2
+    assert "expected an input that fits into memory, got" in err and "--max-input-tokens" in err

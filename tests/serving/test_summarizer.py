@@ -1,0 +1,222 @@
+"""`Summarizer`: what it reads, what it refuses, and that it writes what `generate` writes, for every kind of model."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+
+from narrows import Summarizer
+from narrows.errors import ConversionError, UsageError
+from narrows.hf.register import register_all
+from narrows.hf.trained_inputs import TrainedInputs, note_inputs, trained_inputs
+from narrows.serving import summarizer as summarizer_module
+from narrows.serving.summary_memory import available_bytes, largest_input, needed_bytes
+
+TEXT = "the old mill near the river was built by the king . " * 8
+KINDS = ["mulla", "longt5", "tglobal", "t5"]
+
+
+@pytest.fixture
+def trained(tiny_seq2seq, tmp_path):
+    """A Mulla that says it was trained on 20 tokens."""
+    folder = tmp_path / "trained"
+    shutil.copytree(tiny_seq2seq("mulla"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(
+        json.dumps({**config, "narrows_inputs": {"max_input_tokens": 20, "truncation": {"name": "head"}}})
+    )
+    return Summarizer.from_pretrained(folder, device="cpu")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("beams", [1, 3])
+def test_it_writes_what_generate_writes(kind, beams, tiny_seq2seq) -> None:
+    register_all()
+    found = Summarizer.from_pretrained(tiny_seq2seq(kind), device="cpu").summarize(
+        [TEXT, "a boat"], query="what was built ?", num_beams=beams, max_new_tokens=7
+    )
+    tokenizer = AutoTokenizer.from_pretrained(tiny_seq2seq(kind))
+    model = AutoModelForSeq2SeqLM.from_pretrained(tiny_seq2seq(kind)).eval()
+    pieces = [tokenizer(text, add_special_tokens=False).input_ids for text in ("what was built ?", TEXT, "a boat")]
+    ids = torch.tensor([[*pieces[0], 1, *pieces[1], 1, *pieces[2], 1]])
+    written = model.generate(input_ids=ids, num_beams=beams, max_new_tokens=7, do_sample=False)
+    assert found.summary == tokenizer.decode(written[0], skip_special_tokens=True).strip()
+    assert found.tokens_read == len(pieces[1]) + 1 + len(pieces[2]) == found.truncation.kept
+    assert (found.tokens_not_read, found.truncation.parts, found.beyond_trained) == (0, 1, 0)
+    assert found.seconds > 0
+
+
+def test_longer_texts_are_cut_only_when_asked(trained) -> None:
+    tokens = len(trained.tokenizer(TEXT, add_special_tokens=False).input_ids)
+    whole = trained.summarize(TEXT, max_new_tokens=3)
+    assert (whole.tokens_read, whole.tokens_not_read, whole.beyond_trained) == (tokens, 0, tokens + 1 - 20)
+    cut = trained.summarize(TEXT, truncation="head", max_new_tokens=3)
+    assert (cut.tokens_read, cut.tokens_not_read, cut.beyond_trained) == (19, tokens - 19, 0)
+    fewer = trained.summarize(TEXT, max_input_tokens=12, max_new_tokens=3)
+    assert (fewer.tokens_read, fewer.tokens_not_read) == (11, tokens - 11)
+    with pytest.raises(UsageError, match="expected a truncation .*, got 'hed'; did you mean 'head'"):
+        trained.summarize(TEXT, truncation="hed")
+
+
+def test_windows_are_summarised_one_by_one(tiny_seq2seq) -> None:
+    from narrows.data import truncation
+
+    summarizer = Summarizer.from_pretrained(tiny_seq2seq("mulla"), device="cpu")
+    found = summarizer.summarize(
+        TEXT, truncation=truncation("windows", overlap=4), max_input_tokens=40, max_new_tokens=5
+    )
+    assert found.truncation.parts > 1 and found.tokens_not_read == 0
+    parts = found.summary.split("\n")
+    assert len(parts) == found.truncation.parts
+    tokens = summarizer.tokenizer(TEXT, add_special_tokens=False).input_ids
+    first = summarizer.model.generate(input_ids=torch.tensor([[*tokens[:39], 1]]), max_new_tokens=5, do_sample=False)
+    assert parts[0] == summarizer.tokenizer.decode(first[0], skip_special_tokens=True).strip()
+
+
+def test_each_step_of_writing_is_told(tiny_seq2seq) -> None:
+    told = []
+    summarizer = Summarizer.from_pretrained(tiny_seq2seq("t5"), device="cpu")
+    summarizer.summarize(TEXT, max_new_tokens=4, on_token=told.append)
+    assert 1 <= sum(told) <= 4
+
+
+@pytest.mark.parametrize(
+    ("documents", "options", "text"),
+    [
+        ("", {}, "expected words in the text to summarise, got nothing; leave it out"),
+        (" \n\t", {}, "expected words in the text to summarise, got only spaces; leave it out"),
+        (["a boat", ""], {}, "expected words in text 2 to summarise, got nothing"),
+        ([], {}, "expected at least one text to summarise, got none; pass a text"),
+        ("\u0001 \u0002", {}, None),
+        ("a boat", {"num_beams": 0}, "expected num_beams of at least 1, got 0"),
+        ("a boat", {"max_new_tokens": 0}, "expected max_new_tokens of at least 1, got 0"),
+        ("a boat", {"max_input_tokens": 0}, "expected max_tokens of at least 1, got 0"),
+        ("a boat", {"max_input_tokens": 3, "query": "what was it ?"}, "expected a query that leaves room in 3 tokens"),
+        ("a boat", {"truncation": "head"}, "expected max_input_tokens beside a truncation, since the model does not"),
+    ],
+)
+def test_bad_input_is_one_sentence(documents, options, text, tiny_seq2seq) -> None:
+    summarizer = Summarizer.from_pretrained(tiny_seq2seq("mulla"), device="cpu")
+    if text is None:
+        # Characters that the tokenizer does not know are still tokens.
+        assert summarizer.summarize(documents, max_new_tokens=2).tokens_read > 0
+        return
+    with pytest.raises(UsageError, match=text):
+        summarizer.summarize(documents, **options)
+
+
+def test_a_text_that_leaves_no_token_is_refused(tiny_seq2seq, monkeypatch) -> None:
+    summarizer = Summarizer.from_pretrained(tiny_seq2seq("mulla"), device="cpu")
+    monkeypatch.setattr(summarizer, "_tokenize", lambda text: [])
+    with pytest.raises(UsageError, match="expected text with words in it, got none that the tokenizer knows"):
+        summarizer.summarize("a boat")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "fp16", "half"])
+def test_fp16_is_refused_with_the_reason(dtype, tiny_seq2seq) -> None:
+    with pytest.raises(UsageError, match=f"got {dtype}, in which T5's unscaled .* scores overflow; use bfloat16"):
+        Summarizer.from_pretrained(tiny_seq2seq("t5"), dtype=dtype)
+    with pytest.raises(UsageError, match="expected a dtype of float32 or bfloat16, got 'int8'; choose one of them"):
+        Summarizer.from_pretrained(tiny_seq2seq("t5"), dtype="int8")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU; this one has one")
+def test_a_gpu_that_is_not_there_is_refused(tiny_seq2seq) -> None:
+    with pytest.raises(UsageError, match="expected a GPU for the device cuda, got none that torch can see; use cpu"):
+        Summarizer.from_pretrained(tiny_seq2seq("t5"), device="cuda")
+
+
+def test_checkpoints_of_another_kind_are_refused(tiny_bert, tiny_seq2seq, tmp_path) -> None:
+    with pytest.raises(ConversionError, match="expected a model that writes text .*, got .* of type 'bert'; pass"):
+        Summarizer.from_pretrained(tiny_bert)
+    from narrows.mulla import MullaT5EncoderModel
+
+    shutil.copytree(tiny_seq2seq("mulla"), tmp_path / "encoder")
+    MullaT5EncoderModel.from_pretrained(tiny_seq2seq("mulla")).save_pretrained(tmp_path / "encoder")
+    with pytest.raises(ConversionError, match="expected a checkpoint with a decoder that writes text, got .* without"):
+        Summarizer.from_pretrained(tmp_path / "encoder")
+    (tmp_path / "unknown").mkdir()
+    (tmp_path / "unknown" / "config.json").write_text('{"model_type": "nothing-known"}')
+    (tmp_path / "unknown" / "model.bin").write_bytes(b"")
+    with pytest.raises(ConversionError, match="expected a config.json of a known model in .*unknown, got none"):
+        Summarizer.from_pretrained(tmp_path / "unknown")
+
+
+def test_a_checkpoint_without_a_tokenizer_is_refused(tiny_seq2seq, tmp_path) -> None:
+    shutil.copytree(tiny_seq2seq("mulla"), tmp_path / "bare")
+    (tmp_path / "bare" / "tokenizer.json").unlink()
+    with pytest.raises(ConversionError, match="expected tokenizer.json, vocab.txt or spiece.model in the checkpoint"):
+        Summarizer.from_pretrained(tmp_path / "bare")
+    shutil.copytree(tiny_seq2seq("mulla"), tmp_path / "endless")
+    path = tmp_path / "endless" / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    del settings["eos_token"]
+    path.write_text(json.dumps(settings))
+    with pytest.raises(ConversionError, match="expected a tokenizer with eos_token in .*endless, got none; add it"):
+        Summarizer.from_pretrained(tmp_path / "endless")
+
+
+def test_a_note_of_inputs_that_is_none_is_refused() -> None:
+    config = AutoConfig.for_model("t5")
+    assert trained_inputs(config) is None
+    note_inputs(config, TrainedInputs(64, {"name": "windows", "overlap": 8}))
+    found = trained_inputs(config)
+    assert found is not None and found.make_truncation()([5] * 60, budget=40).report.parts == 2
+    config.narrows_inputs = {"max_input_tokens": 64, "truncation": {"name": "nothing"}}
+    with pytest.raises(ConversionError, match="expected `max_input_tokens` and `truncation` under 'narrows_inputs'"):
+        trained_inputs(config)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_does_not_fit_is_refused_with_what_would(kind, tiny_seq2seq, monkeypatch) -> None:
+    summarizer = Summarizer.from_pretrained(tiny_seq2seq(kind), device="cpu")
+    room = needed_bytes(summarizer.model.config, 60, dtype=torch.float32)
+    monkeypatch.setattr(summarizer_module, "available_bytes", lambda device: room)
+    with pytest.raises(UsageError, match="got 105 tokens, which need about .* GB .* free; about [0-9]+ fit: pass"):
+        summarizer.summarize(TEXT)
+    assert summarizer.summarize(TEXT, max_input_tokens=60, max_new_tokens=2).tokens_read == 59
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"),
+    ],
+    ids=["python", "cuda", "cpu"],
+)
+def test_running_out_of_memory_is_one_sentence(error, tiny_seq2seq, monkeypatch) -> None:
+    summarizer = Summarizer.from_pretrained(tiny_seq2seq("t5"), device="cpu")
+
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(summarizer_module, "write_texts", fail)
+    with pytest.raises(UsageError, match="expected an input that fits into memory, got 105 tokens.*; about 52 fit"):
+        summarizer.summarize(TEXT)
+
+
+def test_other_failures_are_not_taken_for_it(tiny_seq2seq, monkeypatch) -> None:
+    summarizer = Summarizer.from_pretrained(tiny_seq2seq("t5"), device="cpu")
+
+    def fail(*args, **kwargs):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(summarizer_module, "write_texts", fail)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        summarizer.summarize(TEXT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_largest_input_is_the_last_that_fits(kind, tiny_seq2seq) -> None:
+    register_all()
+    config = AutoConfig.from_pretrained(tiny_seq2seq(kind))
+    room = 10**8
+    tokens = largest_input(config, room, dtype=torch.bfloat16, num_beams=2)
+    assert needed_bytes(config, tokens, dtype=torch.bfloat16, num_beams=2) <= room
+    assert needed_bytes(config, tokens + 1, dtype=torch.bfloat16, num_beams=2) > room
+    assert largest_input(config, 0, dtype=torch.bfloat16) == 0
+    assert available_bytes(torch.device("cpu")) > 0
