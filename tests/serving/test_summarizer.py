@@ -93,7 +93,7 @@ def test_each_step_of_writing_is_told(tiny_seq2seq) -> None:
         ("a boat", {"num_beams": 0}, "expected num_beams of at least 1, got 0"),
         ("a boat", {"max_new_tokens": 0}, "expected max_new_tokens of at least 1, got 0"),
         ("a boat", {"max_input_tokens": 0}, "expected max_tokens of at least 1, got 0"),
-        ("a boat", {"max_input_tokens": 3, "query": "what was it ?"}, "expected a query that leaves room in 3 tokens"),
+        ("a boat", {"max_input_tokens": 3, "query": "what was it ?"}, "expected a query that leaves room within 3"),
         ("a boat", {"truncation": "head"}, "expected max_input_tokens beside a truncation, since the model does not"),
     ],
 )

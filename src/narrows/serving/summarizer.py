@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
+from narrows._plural import count
 from narrows.data import Truncation, TruncationReport, plain_tokens, truncation
 from narrows.errors import UsageError
 from narrows.hf.seq2seq import input_encoder, load_seq2seq, write_texts
@@ -174,7 +175,7 @@ class Summarizer:
         # After a failure the estimate was too low; half of what failed is then the better advice.
         fits = min(fits, tokens // 2) if self._needed(tokens, beams) <= free else fits
         return UsageError(
-            f"expected an input that fits into memory, got {tokens:,} tokens, which need about "
+            f"expected an input that fits into memory, got {count(tokens, 'token')}, which need about "
             f"{self._needed(tokens, beams) / 1e9:.1f} GB of the {free / 1e9:.1f} GB that are free; about {fits:,} fit: "
             "pass max_input_tokens (--max-input-tokens)"
         )

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from transformers import Seq2SeqTrainingArguments
 
+from narrows._plural import count
 from narrows.data import SummaryExample, TokenCache, token_budget_batches
 from narrows.evaluation.rouge import Rouge
 from narrows.evaluation.summaries import mean_scores, write_summaries
@@ -114,7 +115,7 @@ def _plan(recipe: SummaryRecipe, rows: Rows, batches: GrowingPlan) -> Plan:
     truncated: dict[str, int] = {}
     for max_tokens, _ in recipe.data.stages():
         cut = [cut for cut in rows.cuts if cut.max_input_tokens == max_tokens]
-        name = "documents" if len(rows.stages) == 1 else f"documents at {max_tokens:,} tokens"
+        name = "documents" if len(rows.stages) == 1 else f"documents at {count(max_tokens, 'token')}"
         truncated[name] = sum(bool(one.dropped) for one in cut)
     # The same ones at each length.
     longest = recipe.data.max_input_tokens

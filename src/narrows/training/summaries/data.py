@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from narrows._plural import count
 from narrows.data import SummaryExample, TokenCache, TokenizedTexts, normalize_title, read_split, read_summaries
 from narrows.data.files import open_text, unreadable
 from narrows.data.long_inputs import InputEncoder
@@ -257,7 +258,8 @@ class CorruptedRows(Dataset[Row]):
             ]
             if not windows:
                 raise UsageError(
-                    f"expected text of at least {_LEAST_TOKENS} tokens to take spans out of, got less; name more data"
+                    f"expected text of at least {count(_LEAST_TOKENS, 'token')} to take spans out of, got less; "
+                    "name more data"
                 )
             lengths = [
                 sum(corrupted_lengths(end - start, sentinels=len(sentinels), **self._options)) + 2

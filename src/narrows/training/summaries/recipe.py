@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from narrows._plural import count
 from narrows.data import Truncation, truncation
 from narrows.data.span_corruption import corrupted_lengths
 from narrows.errors import RecipeError, UsageError
@@ -324,7 +325,7 @@ class SummaryRecipe(Recipe):
             if needed > data.max_output_tokens:
                 raise RecipeError(
                     f"expected data.max_output_tokens of at least {needed} in {path}, which is what is taken out of "
-                    f"{data.max_input_tokens} tokens, got {data.max_output_tokens}; raise it"
+                    f"{count(data.max_input_tokens, 'token')}, got {data.max_output_tokens}; raise it"
                 )
 
     def checkpoints(self) -> tuple[str, ...]:
@@ -337,7 +338,7 @@ class SummaryRecipe(Recipe):
         trained = "on span corruption" if self.corrupts else "to summarise"
         about = (
             f"A model that reads a long text and writes a short one, trained {trained} with narrows: {kind}, with "
-            f"inputs of up to {self.data.max_input_tokens:,} tokens.\n"
+            f"inputs of up to {count(self.data.max_input_tokens, 'token')}.\n"
             "Use it with `narrows summarize FILE --model DIR` or `narrows.Summarizer.from_pretrained`."
         )
         lines = [*_data_lines(self.data.train, "train"), *_data_lines(self.data.tune, "tune")]
