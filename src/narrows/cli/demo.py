@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from narrows.serving import Reader, Result
     from narrows.store import Store
 
-# Chosen by document and style, one a document, before any answer was seen; the last has no answer.
-QUESTIONS = ("q01", "q09", "q10", "q18", "q22", "q29", "q30", "q34", "q46", "q58")
+# Chosen by document and style, one a document, before any answer was seen; then every third of those without an answer.
+QUESTIONS = ("q01", "q09", "q10", "q18", "q22", "q29", "q30", "q34", "q46", "q55", "q58", "q61", "q64", "q67")
 _CANDIDATES = 32
 _ROUNDS = 5
 _MEASURE_SECONDS = 40.0
