@@ -47,7 +47,7 @@ def emit_json(obj: Any, *, indent: int | None = 2) -> None:
     """Write an object to stdout as JSON; `indent=None` gives one line, for JSON Lines.
 
     Dataclasses, NamedTuples, pydantic models, paths and NumPy or torch scalars are written as what they hold.
-    Where stdout cannot write a character, as half of a surrogate pair, all that are not ASCII are written as `\\uXXXX`.
+    Where stdout cannot write a character, as half of a surrogate pair, all that are not ASCII are written by number.
 
     Raises:
         TypeError: the object holds something that has no JSON form.

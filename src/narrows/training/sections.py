@@ -1,5 +1,6 @@
 """What the recipes of all tasks have in common."""
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Literal
 
@@ -51,7 +52,7 @@ class CardText(Section):
     data: str
 
 
-class Recipe(Section):
+class Recipe(Section, ABC):
     """A whole run. The recipe of a task adds a model, data and what else it needs.
 
     Attributes:
@@ -87,6 +88,6 @@ class Recipe(Section):
         """The checkpoints that the run starts from or looks at: folders, hub ids or names of other runs."""
         return ()
 
+    @abstractmethod
     def card_text(self) -> CardText:
         """What the card says beyond what all cards say."""
-        raise NotImplementedError
