@@ -2,12 +2,15 @@
 
 import json
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from transformers import TrainerCallback
 
+from narrows.training import run as run_module
 from narrows.training.spans.recipe import SpanRecipe
 
 _PLACES = (
@@ -91,3 +94,32 @@ def make_recipe(tiny_bert: Path):
         return SpanRecipe.model_validate(raw)
 
     return make
+
+
+class _StopAt(TrainerCallback):
+    """The process gets SIGTERM in the middle of a step."""
+
+    def __init__(self, step: int):
+        self._step = step
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self._step:
+            signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.fixture
+def stop_at(monkeypatch: pytest.MonkeyPatch):
+    """Let the next runs stop at a step; None lets them run through."""
+
+    build_run = run_module.build_run
+
+    def install(step: int | None) -> None:
+        def build(*args, **kwargs):
+            run = build_run(*args, **kwargs)
+            if step is not None:
+                run.trainer.add_callback(_StopAt(step))
+            return run
+
+        monkeypatch.setattr(run_module, "build_run", build)
+
+    return install

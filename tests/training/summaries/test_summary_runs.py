@@ -1,46 +1,17 @@
 """Whole runs of summarisers: resumed as if never stopped, of every kind of model, and what they leave."""
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import TrainerCallback
 
 from narrows.hf.seq2seq import load_seq2seq
 from narrows.hf.trained_inputs import trained_inputs
 from narrows.training import run as run_module
 from narrows.training.run import last_checkpoint, train
 from narrows.training.summaries.build import build_run, plan_run
-
-
-class _StopAt(TrainerCallback):
-    """The process gets SIGTERM in the middle of a step."""
-
-    def __init__(self, step: int):
-        self._step = step
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        if state.global_step == self._step:
-            signal.raise_signal(signal.SIGTERM)
-
-
-@pytest.fixture
-def stop_at(monkeypatch: pytest.MonkeyPatch):
-    """Let the next runs stop at a step; None lets them run through."""
-
-    def install(step: int | None) -> None:
-        def build(*args, **kwargs):
-            run = build_run(*args, **kwargs)
-            if step is not None:
-                run.trainer.add_callback(_StopAt(step))
-            return run
-
-        monkeypatch.setattr(run_module, "build_run", build)
-
-    return install
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
