@@ -10,24 +10,32 @@ from narrows.data.planted import PlantedFacts, words_of
 from narrows.errors import UsageError
 
 _WORDS = words_of("It rained on the old mill. A child found the code! ") * 100
-_TASK = PlantedFacts(_WORDS, vocabulary=12, names=8, values=5, facts=3)
+_TASK = PlantedFacts(_WORDS, vocabulary=12, names=8, values=5, facts=3, questions=4)
 _NAMES, _VALUES = range(2, 10), range(10, 15)
+_MARK = _TASK._ids["?"]
 
 
 @given(st.data())
-def test_the_asked_name_stands_before_its_value_at_the_distance(data) -> None:
-    length = data.draw(st.integers(2 * _TASK.shortest, 300))
-    distance = data.draw(st.none() | st.integers(_TASK.nearest, _TASK.farthest(length)))
-    text = _TASK.sample(length, Random(data.draw(st.integers(0, 2**32))), distance=distance)
-    assert len(text.ids) == length and 0 < max(text.ids) < _TASK.vocabulary_size and min(text.ids) > 0
-    assert distance is None or text.distance == distance
-    place = length - 1 - text.distance
-    assert text.ids[place] == _VALUES[text.answer]
-    assert text.ids[place - 2] == text.ids[-2] and text.ids[-2] in _NAMES
-    names = [token for token in text.ids if token in _NAMES]
-    # Three facts of three names, and the question's.
-    assert len(names) == 4 and len(set(names)) == 3
-    assert sum(token in _VALUES for token in text.ids) == 3
+def test_every_question_asks_for_the_fact_at_its_distance(data) -> None:
+    length = data.draw(st.integers(_TASK.shortest, 300))
+    text = _TASK.sample(length, Random(data.draw(st.integers(0, 2**32))))
+    ids = text.ids
+    assert len(ids) == length and 0 < max(ids) < _TASK.vocabulary_size and min(ids) > 0
+    facts = {ids[place - 2]: place for place, token in enumerate(ids) if token in _VALUES}
+    assert len(facts) == 3 and set(facts) <= set(_NAMES)
+    assert 1 <= len(text.questions) <= max(1, min(4, length // 32))
+    for asked in text.questions:
+        place = facts[ids[asked.place - 1]]
+        assert ids[asked.place] == _MARK and ids[place] == _VALUES[asked.answer]
+        assert asked.distance == abs(asked.place - place)
+    # A name stands in its fact and in its questions, and nowhere else.
+    assert sum(token in _NAMES for token in ids) == 3 + len(text.questions)
+
+
+def test_a_long_text_has_all_its_questions_and_a_short_one_one() -> None:
+    assert len(_TASK.sample(128, Random(0)).questions) == 4
+    assert len(_TASK.sample(127, Random(0)).questions) == 3
+    assert len(_TASK.sample(_TASK.shortest, Random(0)).questions) == 1
 
 
 def test_a_number_names_a_text_for_ever() -> None:
@@ -35,11 +43,22 @@ def test_a_number_names_a_text_for_ever() -> None:
     assert first == second != _TASK.sample(120, Random("7-4"))
 
 
-def test_all_distances_and_answers_are_drawn() -> None:
+def test_all_distances_and_answers_are_drawn_on_both_sides() -> None:
     random = Random(0)
     texts = [_TASK.sample(100, random) for _ in range(2000)]
-    assert {text.answer for text in texts} == set(range(5))
-    assert min(text.distance for text in texts) <= 9 and max(text.distance for text in texts) >= 90
+    asked = [question for text in texts for question in text.questions]
+    assert {question.answer for question in asked} == set(range(5))
+    assert min(question.distance for question in asked) == 6
+    assert max(question.distance for question in asked) >= 90
+    assert {question.place < 50 for question in asked if question.distance > 50} == {True, False}
+
+
+def test_distances_are_log_uniform() -> None:
+    task = PlantedFacts(_WORDS, vocabulary=12, names=8, values=5, facts=1, questions=1)
+    random = Random(0)
+    distances = [task.sample(1024, random).questions[0].distance for _ in range(2000)]
+    shares = [sum(low <= distance < 2 * low for distance in distances) / 2000 for low in (16, 32, 64, 128)]
+    assert max(shares) < 1.4 * min(shares)
 
 
 def test_another_text_shares_the_tokens() -> None:
@@ -53,6 +72,7 @@ def test_another_text_shares_the_tokens() -> None:
     ("change", "text"),
     [
         ({"facts": 0}, "expected facts of at least 1, got 0; raise it"),
+        ({"questions": 0}, "expected questions of at least 1, got 0; raise it"),
         ({"values": -1}, "expected values of at least 1, got -1; raise it"),
         ({"facts": 9}, "expected at most as many facts as names, got 9 and 8; raise names"),
         ({"words": ["a"] * 999}, "expected at least 1,000 words of running text, got 999; give more text"),
@@ -64,10 +84,7 @@ def test_numbers_that_make_no_task(change, text) -> None:
 
 
 def test_texts_that_hold_no_facts() -> None:
-    with pytest.raises(UsageError, match="expected texts of at least 56 tokens, got 55; lengthen them"):
-        _TASK.sample(55, Random(0))
-    for distance in (7, 95):
-        with pytest.raises(UsageError, match=f"expected a distance from 8 to 94, got {distance}; choose one of these"):
-            _TASK.sample(100, Random(0), distance=distance)
+    with pytest.raises(UsageError, match="expected texts of at least 46 tokens, got 45; lengthen them"):
+        _TASK.sample(45, Random(0))
     with pytest.raises(UsageError, match="expected at least 1,000 words of running text, got 1"):
         _TASK.over(["a"])

@@ -36,6 +36,7 @@ def _recipe(attention: str = "dynamic", **sections) -> PlantedRecipe:
             "names": 4,
             "values": 3,
             "facts": 1,
+            "questions": 2,
             "lengths": [32, 48],
             "texts": 24,
             "test_lengths": [32, 64],
@@ -54,11 +55,11 @@ def test_every_kind_trains_and_is_tested_by_distance(attention, folder) -> None:
     model = train(_recipe(attention), data=folder, output=folder / "run", quiet=True)
     cells = [Cell(**cell) for cell in json.loads((model / "accuracy.json").read_text())]
     assert {cell.length for cell in cells} == {32, 64}
-    for length in (32, 64):
-        assert sum(cell.texts for cell in cells if cell.length == length) == 10
+    for length, questions in ((32, 10), (64, 20)):
+        assert sum(cell.questions for cell in cells if cell.length == length) == questions
     # Reach is 2 layers × 4 tokens: up to 8, 9 to 16, 17 to 32, …
     assert {(cell.low, cell.high) for cell in cells} <= {(0, 9), (9, 17), (17, 33), (33, 65)}
-    assert all(0 <= cell.right <= cell.texts for cell in cells)
+    assert all(0 <= cell.right <= cell.questions for cell in cells)
     assert "planted" in (model / "README.md").read_text()
 
 
@@ -84,7 +85,7 @@ def test_a_batch_reads_what_a_text_alone_reads(folder) -> None:
 
     def logits(chosen):
         batch = collate_texts(chosen)
-        return reader(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+        return reader(batch["input_ids"], batch["attention_mask"], batch["places"])
 
     with torch.inference_mode():
         torch.testing.assert_close(logits(texts), torch.cat([logits([text]) for text in texts]), atol=1e-5, rtol=0)
@@ -99,12 +100,12 @@ def test_a_reader_that_always_answers_rightly_has_all_cells_full(folder) -> None
             super().__init__()
             self.unused = torch.nn.Parameter(torch.zeros(1))
 
-        def forward(self, input_ids, attention_mask):
+        def forward(self, input_ids, attention_mask, places):
             values = torch.arange(6, 9)
-            return (input_ids[:, :, None] == values).any(1).float()
+            return (input_ids[:, :, None] == values).any(1).float()[places[:, 0]]
 
     cells = count_right(Oracle(), rows, recipe, quiet=True)
-    assert sum(cell.right for cell in cells) == sum(cell.texts for cell in cells) == 16
+    assert sum(cell.right for cell in cells) == sum(cell.questions for cell in cells) == 9 + 7 * 2
 
 
 def test_plan_counts_without_reading(tmp_path) -> None:

@@ -1,41 +1,53 @@
-"""Facts planted in running text, and at its end a question about one of them: a test of how far a model sees.
+"""Facts planted in running text, and questions about them elsewhere in it: a test of how far a model sees.
 
-    … the code of NAME is VALUE . … real text … other facts … real text … what is the code of NAME ?
+    … the code of NAME is VALUE . … real text … what is the code of NAME ? … real text … what is the code of NAME ? …
 
 Names and values are tokens of their own, so that nothing but the planted sentence tells the answer. A model that cannot
-bring a fact over the text between it and the question guesses: 1 in `values`.
+bring a fact over the text between it and a question guesses: 1 in `values`. Questions stand on both sides of their fact
+and at all distances, so that one text says how far a model sees.
 """
 
 import copy
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
 from narrows._plural import count
 from narrows.errors import UsageError
 
-__all__ = ["PlantedFacts", "PlantedText", "words_of"]
+__all__ = ["Asked", "PlantedFacts", "PlantedText", "words_of"]
 
 _FACT = ("the", "code", "of", "NAME", "is", "VALUE", ".")
 _QUESTION = ("what", "is", "the", "code", "of", "NAME", "?")
+_SIZE = len(_FACT)
 _PAD, _UNKNOWN = 0, 1
+# Of a text's tokens to a question, at least: most of it stays running text.
+_TOKENS_A_QUESTION = 32
+
+
+class Asked(NamedTuple):
+    """A question.
+
+    Attributes:
+        place: token of the question mark, where the answer is read.
+        answer: number of the value, from 0.
+        distance: tokens between the fact's value and the question mark, whichever comes first.
+    """
+
+    place: int
+    answer: int
+    distance: int
 
 
 class PlantedText(NamedTuple):
-    """A text and what it asks.
-
-    Attributes:
-        ids: tokens; the last one is the question mark, where the answer is read.
-        answer: number of the value, from 0.
-        distance: tokens from the asked fact's value to the question mark.
-    """
+    """A text's tokens, and what it asks."""
 
     ids: list[int]
-    answer: int
-    distance: int
+    questions: list[Asked]
 
 
 def words_of(text: str) -> list[str]:
@@ -59,25 +71,29 @@ class PlantedFacts:
         names: different names.
         values: different values: the classes.
         facts: sentences planted in a text, each of another name.
+        questions: of a text, at most; a text shorter than 32 tokens for each has fewer, and at least one.
 
     Raises:
         UsageError: a number below 1, more facts than names, or fewer than 1,000 words.
 
     Example:
-        >>> task = PlantedFacts(["it", "rained"] * 500, vocabulary=20, names=4, values=4, facts=2)
-        >>> text = task.sample(64, Random(0), distance=30)
-        >>> len(text.ids), text.distance, 0 <= text.answer < 4
-        (64, 30, True)
+        >>> task = PlantedFacts(["it", "rained"] * 500, vocabulary=20, names=4, values=4, facts=2, questions=3)
+        >>> text = task.sample(96, Random(0))
+        >>> len(text.ids), len(text.questions), all(0 <= asked.answer < 4 for asked in text.questions)
+        (96, 3, True)
     """
 
-    def __init__(self, words: Sequence[str], *, vocabulary: int, names: int, values: int, facts: int):
-        for name, value in (("vocabulary", vocabulary), ("names", names), ("values", values), ("facts", facts)):
+    def __init__(
+        self, words: Sequence[str], *, vocabulary: int, names: int, values: int, facts: int, questions: int = 1
+    ):
+        numbers = {"vocabulary": vocabulary, "names": names, "values": values, "facts": facts, "questions": questions}
+        for name, value in numbers.items():
             if value < 1:
                 raise UsageError(f"expected {name} of at least 1, got {value}; raise it")
         if facts > names:
             raise UsageError(f"expected at most as many facts as names, got {facts} and {names}; raise names")
         _require_text(words)
-        self.names, self.values, self.facts = names, values, facts
+        self.names, self.values, self.facts, self.questions = names, values, facts, questions
         own = sorted({word for word in (*_FACT, *_QUESTION) if word.islower() or not word.isalpha()})
         common = [word for word, _ in Counter(words).most_common(vocabulary + len(own)) if word not in own]
         self._first_value = 2 + names
@@ -99,56 +115,38 @@ class PlantedFacts:
 
     @property
     def shortest(self) -> int:
-        """Tokens of a text that is nothing but facts and question."""
-        return self.facts * len(_FACT) + len(_QUESTION)
+        """Tokens of the shortest text."""
+        return _tokens_for(self.facts + 1)
 
-    @property
-    def nearest(self) -> int:
-        """The smallest distance: the fact stands right before the question."""
-        return len(_QUESTION) + len(_FACT) - 1 - _FACT.index("VALUE")
-
-    def farthest(self, length: int) -> int:
-        """The largest distance in a text of that length: the fact is its first sentence."""
-        return length - 1 - _FACT.index("VALUE")
-
-    def sample(self, length: int, random: Random, *, distance: int | None = None) -> PlantedText:
-        """A text.
-
-        Args:
-            length: tokens.
-            random: draws everything.
-            distance: of the asked fact; None: log-uniform between the nearest and the farthest.
+    def sample(self, length: int, random: Random) -> PlantedText:
+        """A text of `length` tokens, drawn from `random`; the distances of its questions are log-uniform.
 
         Raises:
-            UsageError: a text too short for its facts, or a distance outside of it.
+            UsageError: a text too short for its facts and a question.
         """
-        if length < 2 * self.shortest:
-            raise UsageError(
-                f"expected texts of at least {count(2 * self.shortest, 'token')}, got {length}; lengthen them"
-            )
-        nearest, farthest = self.nearest, self.farthest(length)
-        if distance is None:
-            distance = round(math.exp(random.uniform(math.log(nearest), math.log(farthest))))
-        if not nearest <= distance <= farthest:
-            raise UsageError(f"expected a distance from {nearest} to {farthest}, got {distance}; choose one of these")
-        names = random.sample(range(self.names), self.facts)
-        values = [random.randrange(self.values) for _ in names]
-        asked = length - 1 - distance - _FACT.index("VALUE")
-        starts = [asked, *self._other_places(length, asked, random)]
-        ids = self._running_text(length, random)
-        for start, name, value in zip(starts, names, values, strict=True):
-            ids[start : start + len(_FACT)] = self._sentence(_FACT, name, value)
-        ids[length - len(_QUESTION) :] = self._sentence(_QUESTION, names[0], 0)
-        return PlantedText(ids, values[0], distance)
+        if length < self.shortest:
+            raise UsageError(f"expected texts of at least {count(self.shortest, 'token')}, got {length}; lengthen them")
+        ids, free = self._running_text(length, random), _FreePlaces(length)
+        facts = []
+        for name in random.sample(range(self.names), self.facts):
+            start = free.draw(lambda: random.randrange(length - _SIZE + 1))
+            fact = _Fact(start + _FACT.index("VALUE"), name, random.randrange(self.values))
+            ids[start : start + _SIZE] = self._sentence(_FACT, fact)
+            facts.append(fact)
+        asked = []
+        for _ in range(self._questions_of(length)):
+            fact = random.choice(facts)
+            start = free.draw(partial(_near, fact.place, length, random))
+            ids[start : start + _SIZE] = self._sentence(_QUESTION, fact)
+            place = start + _SIZE - 1
+            asked.append(Asked(place, fact.value, abs(place - fact.place)))
+        return PlantedText(ids, asked)
 
-    def _other_places(self, length: int, asked: int, random: Random) -> list[int]:
-        """Where the other facts start: anywhere, but not in one another, the asked one or the question."""
-        taken, size = [asked], len(_FACT)
-        while len(taken) < self.facts:
-            start = random.randrange(length - len(_QUESTION) - size + 1)
-            if all(abs(start - other) >= size for other in taken):
-                taken.append(start)
-        return taken[1:]
+    def _questions_of(self, length: int) -> int:
+        room = 1
+        while _tokens_for(self.facts + room + 1) <= length:
+            room += 1
+        return min(self.questions, max(1, length // _TOKENS_A_QUESTION), room)
 
     def _running_text(self, length: int, random: Random) -> list[int]:
         start = random.randrange(len(self._text))
@@ -157,9 +155,41 @@ class PlantedFacts:
             text = text + self._text[: length - len(text)]
         return list(text)
 
-    def _sentence(self, words: Sequence[str], name: int, value: int) -> list[int]:
-        special = {"NAME": 2 + name, "VALUE": self._first_value + value}
+    def _sentence(self, words: Sequence[str], fact: "_Fact") -> list[int]:
+        special = {"NAME": 2 + fact.name, "VALUE": self._first_value + fact.value}
         return [special[word] if word in special else self._ids[word] for word in words]
+
+
+class _Fact(NamedTuple):
+    place: int
+    name: int
+    value: int
+
+
+class _FreePlaces:
+    """Where a sentence may start: inside the text, and in no other sentence."""
+
+    def __init__(self, length: int):
+        self._last, self._taken = length - _SIZE, list[int]()
+
+    def draw(self, proposal: Callable[[], int]) -> int:
+        """The first free one of the proposals; every start must be among them, as there is always a free one."""
+        start = proposal()
+        while not 0 <= start <= self._last or any(abs(start - other) < _SIZE for other in self._taken):
+            start = proposal()
+        self._taken.append(start)
+        return start
+
+
+def _near(place: int, length: int, random: Random) -> int:
+    """Start of a question at a log-uniform distance from a fact's value, on either side of it."""
+    distance = round(math.exp(random.uniform(0.0, math.log(length))))
+    return place + random.choice((-distance, distance)) - (_SIZE - 1)
+
+
+def _tokens_for(sentences: int) -> int:
+    """Tokens in which the last of so many sentences finds room wherever the others stand."""
+    return (2 * _SIZE - 1) * (sentences - 1) + _SIZE
 
 
 def _require_text(words: Sequence[str]) -> None:

@@ -23,38 +23,39 @@ __all__ = ["AnswerObjective", "Cell", "build_run", "plan_run", "count_right"]
 
 # Other numbers than any seed of a recipe gives to its training texts.
 _TUNE_SEED, _TEST_SEED = -1, -2
-_TUNE_TEXTS = 64
+_TUNE_TEXTS = 32
+_INPUTS = ("input_ids", "attention_mask", "places")
 
 
 class _Counts(NamedTuple):
-    texts: Tensor
+    questions: Tensor
 
 
 class AnswerObjective:
-    """Cross entropy of the answers, a mean over the texts of the whole optimiser step."""
+    """Cross entropy of the answers, a mean over the questions of the whole optimiser step."""
 
     def counts(self, batches: Sequence[Mapping[str, Tensor]]) -> _Counts:
         return _Counts(torch.tensor(sum(len(batch["answers"]) for batch in batches)))
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Tensor], counts: _Counts) -> Tensor:
-        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
-        return cross_entropy(logits.float(), batch["answers"], reduction="sum") / counts.texts
+        logits = model(**{name: batch[name] for name in _INPUTS})
+        return cross_entropy(logits.float(), batch["answers"], reduction="sum") / counts.questions
 
 
 class Cell(NamedTuple):
-    """Test texts of one length whose facts lie in one range of distances.
+    """Questions in test texts of one length, at one range of distances from their facts.
 
     Attributes:
         length: tokens of the texts.
         low, high: distances from `low` up to, but not with, `high`.
-        texts: how many.
+        questions: how many.
         right: how many were answered rightly.
     """
 
     length: int
     low: int
     high: int
-    texts: int
+    questions: int
     right: int
 
 
@@ -109,7 +110,7 @@ def build_run(recipe: PlantedRecipe, *, data: Path, output: Path, quiet: bool = 
 
 
 def count_right(model: nn.Module, rows: PlantedRows, recipe: PlantedRecipe, *, quiet: bool) -> list[Cell]:
-    """How many texts are answered rightly, by length and distance.
+    """How many questions are answered rightly, by length and distance.
 
     The ranges are up to the reach of local attention, and twice as far from one to the next.
     """
@@ -121,10 +122,11 @@ def count_right(model: nn.Module, rows: PlantedRows, recipe: PlantedRecipe, *, q
     for indices in tqdm(batches, desc="Testing", unit=" batches", disable=quiet):
         batch = collate_texts([rows[index] for index in indices])
         with torch.inference_mode():
-            logits = model(input_ids=batch["input_ids"].to(device), attention_mask=batch["attention_mask"].to(device))
+            logits = model(**{name: batch[name].to(device) for name in _INPUTS})
         right = (logits.argmax(-1).cpu() == batch["answers"]).tolist()
-        for index, distance, is_right in zip(indices, batch["distances"].tolist(), right, strict=True):
-            cell = found.setdefault((rows.lengths[index], _range_of(distance, recipe.reach)), [0, 0])
+        owners = [rows.lengths[indices[text]] for text in batch["places"][:, 0].tolist()]
+        for length, distance, is_right in zip(owners, batch["distances"].tolist(), right, strict=True):
+            cell = found.setdefault((length, _range_of(distance, recipe.reach)), [0, 0])
             cell[0] += 1
             cell[1] += is_right
     model.train(was_training)
@@ -143,11 +145,11 @@ def _bounds(number: int, reach: int) -> tuple[int, int]:
 
 
 def _summary(cells: Sequence[Cell], reach: int) -> dict[str, float]:
-    """Shares in percent: of all texts, of near facts, of those beyond the reach of local attention."""
+    """Shares in percent: of all questions, of those near their facts, of those beyond the reach of local attention."""
 
     def share(chosen: Sequence[Cell]) -> float:
-        texts = sum(cell.texts for cell in chosen)
-        return 100 * sum(cell.right for cell in chosen) / texts if texts else 0.0
+        questions = sum(cell.questions for cell in chosen)
+        return 100 * sum(cell.right for cell in chosen) / questions if questions else 0.0
 
     near = [cell for cell in cells if cell.high <= reach + 1]
     return {

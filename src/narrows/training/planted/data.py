@@ -53,24 +53,27 @@ def read_texts(section: PlantedDataSection, folder: Path) -> Texts:
         UsageError: a file that is not there, or too little text in it.
     """
     train, test = (_words(folder / name) for name in (section.train_text, section.test_text))
-    shape = {"vocabulary": section.vocabulary, "names": section.names, "values": section.values, "facts": section.facts}
+    shape = {name: getattr(section, name) for name in ("vocabulary", "names", "values", "facts", "questions")}
     task = PlantedFacts(train, **shape)
     return Texts(task, task.over(test))
 
 
 def collate_texts(texts: Sequence[PlantedText]) -> dict[str, Tensor]:
-    """Texts padded on the right.
+    """Texts padded on the right, and all their questions.
 
     Returns:
-        `input_ids`, `attention_mask` `[batch, length]`; `answers`, `distances` `[batch]`.
+        `input_ids`, `attention_mask` `[batch, length]`; `places` `[questions, 2]`: text and token of each question
+        mark; `answers`, `distances` `[questions]`.
     """
     ids = [torch.tensor(text.ids) for text in texts]
     mask = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)
+    asked = [(number, question) for number, text in enumerate(texts) for question in text.questions]
     return {
         "input_ids": pad_sequence(ids, batch_first=True),
         "attention_mask": mask,
-        "answers": torch.tensor([text.answer for text in texts]),
-        "distances": torch.tensor([text.distance for text in texts]),
+        "places": torch.tensor([(number, question.place) for number, question in asked]),
+        "answers": torch.tensor([question.answer for _, question in asked]),
+        "distances": torch.tensor([question.distance for _, question in asked]),
     }
 
 

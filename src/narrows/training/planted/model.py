@@ -1,6 +1,5 @@
 """The encoders that are compared: one shape, four kinds of attention, random weights."""
 
-import torch
 from torch import Tensor, nn
 from transformers import LongT5Config, LongT5EncoderModel
 
@@ -13,7 +12,7 @@ _PEERS = {"local": "local", "tglobal": "transient-global"}
 
 
 class PlantedReader(nn.Module):
-    """An encoder and a linear layer that reads the answer off each text's last token.
+    """An encoder and a linear layer that reads answers off the question marks.
 
     Args:
         encoder: called with `input_ids` and `attention_mask`, gives `last_hidden_state`.
@@ -25,11 +24,10 @@ class PlantedReader(nn.Module):
         super().__init__()
         self.encoder, self.head = encoder, nn.Linear(width, values)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Logits `[batch, values]`."""
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, places: Tensor) -> Tensor:
+        """Logits `[questions, values]`, of the states at `places` `[questions, 2]`: text and token."""
         states = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        last = attention_mask.sum(1) - 1
-        return self.head(states[torch.arange(len(states), device=states.device), last])
+        return self.head(states[places[:, 0], places[:, 1]])
 
 
 def build_reader(model: PlantedModelSection, *, vocabulary_size: int, values: int, dropout: float) -> PlantedReader:

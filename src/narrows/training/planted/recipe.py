@@ -35,7 +35,7 @@ class PlantedModelSection(Section):
 class PlantedDataSection(Section):
     """Attributes:
     train_text, test_text: files of running text, plain or gz; the words of one are never seen with the other.
-    vocabulary, names, values, facts: see `PlantedFacts`.
+    vocabulary, names, values, facts, questions: see `PlantedFacts`.
     lengths: tokens of the training texts, in turn.
     texts: training texts an epoch.
     test_lengths: tokens of the test texts; longer ones than `lengths` ask for what was not trained.
@@ -47,7 +47,8 @@ class PlantedDataSection(Section):
     vocabulary: int = Field(1000, ge=10)
     names: int = Field(32, ge=1)
     values: int = Field(32, ge=2)
-    facts: int = Field(4, ge=1)
+    facts: int = Field(1, ge=1)
+    questions: int = Field(16, ge=1)
     lengths: list[int] = Field(min_length=1)
     texts: int = Field(10_000, ge=1)
     test_lengths: list[int] = Field(min_length=1)
