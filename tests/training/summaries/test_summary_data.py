@@ -101,6 +101,14 @@ def test_gzipped_text_is_read_and_empty_text_refused(summaries_folder, tmp_path,
         read_text_corpus([DataPart(format="text", file="broken.txt.gz")], tmp_path, cache)
 
 
+def test_documents_of_records_are_text_too_each_once(summaries_folder, cache) -> None:
+    few = DataPart(**TRAIN, split="split.json", part="few", times=2)
+    tokens, times = read_text_corpus([few, DataPart(format="text", file="text.txt")], summaries_folder, cache)
+    documents = {text for example in read_examples(few, summaries_folder) for text in example.documents}
+    # Each of the two records has the same second document.
+    assert len(documents) == 3 and times == [2, 2, 2, 1] and len(tokens) == 4
+
+
 def test_text_too_short_to_take_spans_out_of_is_refused(corruption_recipe, tmp_path) -> None:
     (tmp_path / "text.txt").write_text("a boat")
     with pytest.raises(

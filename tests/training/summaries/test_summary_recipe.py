@@ -90,7 +90,6 @@ _CORRUPT = {"objective": "span-corruption", "data.train": "[{format: text, file:
             {"data.train": "[{format: text, file: c}]"},
             "expected `format` to be a layout of summaries in .*, got 'text'",
         ),
-        ({"objective": "span-corruption"}, "expected `format` to be text in .* for the objective span-corruption, got"),
         (
             {"data.train": "[{format: jsonl, file: c, part: d}]"},
             "expected `split` and `part` together in .*, got one of",

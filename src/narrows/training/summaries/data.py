@@ -123,7 +123,7 @@ def read_corpus(parts: Sequence[DataPart], folder: Path, cache: TokenCache) -> C
             for example in read_examples(part, folder):
                 documents = []
                 for document in example.documents:
-                    key = hashlib.blake2b(document.encode(), digest_size=16).digest()
+                    key = _digest(document)
                     if key not in places:
                         places[key] = counted[0]
                         counted[0] += 1
@@ -140,10 +140,10 @@ def read_corpus(parts: Sequence[DataPart], folder: Path, cache: TokenCache) -> C
 
 
 def read_text_corpus(parts: Sequence[DataPart], folder: Path, cache: TokenCache) -> tuple[TokenizedTexts, list[int]]:
-    """Plain text in pieces, tokenized, and how often an epoch sees each piece.
+    """Plain text in pieces, and the documents of records, tokenized; and how often an epoch sees each piece.
 
     Raises:
-        UsageError: a missing file, one that cannot be read, or without text.
+        UsageError: as `read_examples`, a file that cannot be read, or one without text.
         OutputError: the cache cannot be written.
     """
     times: list[int] = []
@@ -151,7 +151,8 @@ def read_text_corpus(parts: Sequence[DataPart], folder: Path, cache: TokenCache)
     def texts() -> Iterator[str]:
         for part in parts:
             before = len(times)
-            for piece in _pieces(_path(part, folder)):
+            pieces = _pieces(_path(part, folder)) if part.format == "text" else _documents(part, folder)
+            for piece in pieces:
                 times.append(part.times)
                 yield piece
             if len(times) == before:
@@ -311,6 +312,21 @@ def _path(part: DataPart, folder: Path) -> Path:
     if not path.exists():
         raise UsageError(f"expected data at {path}, got nothing there; pass --data DIR or set NARROWS_DATA")
     return path
+
+
+def _documents(part: DataPart, folder: Path) -> Iterator[str]:
+    """Each document of a part's records once, whatever number of records ask about it."""
+    seen: set[bytes] = set()
+    for example in read_examples(part, folder):
+        for document in example.documents:
+            key = _digest(document)
+            if key not in seen and not document.isspace():
+                seen.add(key)
+                yield document
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def _pieces(path: Path) -> Iterator[str]:

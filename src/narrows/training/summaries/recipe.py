@@ -82,7 +82,8 @@ class DataPart(Section):
     """One source of records.
 
     Attributes:
-        format: a layout of `narrows.data.read_summaries`; `text` (plain text, .gz or not) for span corruption.
+        format: a layout of `narrows.data.read_summaries`; for span corruption also `text` (plain text, .gz or not), and
+        of the other layouts the documents are read.
         file: path under the data folder.
         split: JSON file with lists of ids by part, and the part taken.
         part: name of that part.
@@ -288,15 +289,14 @@ class SummaryRecipe(Recipe):
 
     def _check_data(self, path: Path) -> None:
         for part in (*self.data.train, *self.data.tune):
-            if (part.format == "text") != self.corrupts:
-                wanted = "text" if self.corrupts else "a layout of summaries"
+            if part.format == "text" and not self.corrupts:
                 raise RecipeError(
-                    f"expected `format` to be {wanted} in {path} for the objective {self.objective}, "
-                    f"got {part.format!r}; change one of them"
+                    f"expected `format` to be a layout of summaries in {path} for the objective {self.objective}, "
+                    "got 'text'; change one of them"
                 )
             if (part.split is None) != (part.part is None):
                 raise RecipeError(f"expected `split` and `part` together in {path}, got one of them; give both or none")
-            if self.corrupts and part.split is not None:
+            if part.format == "text" and part.split is not None:
                 raise RecipeError(f"expected no `split` of plain text in {path}, got {part.split!r}; leave it out")
         if self.corrupts and self.data.truncation != TruncationSection():
             raise RecipeError(
