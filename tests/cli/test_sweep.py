@@ -49,6 +49,33 @@ def test_a_sweep_is_shown_made_and_not_made_again(sweep: Path, tmp_path: Path, c
     assert model.stat().st_mtime_ns == made
 
 
+def test_a_sweep_of_planted_facts_is_told_by_distance_kept_and_drawn(sweep: Path, tmp_path: Path, capsys) -> None:
+    pytest.importorskip("matplotlib")
+    call = ["sweep", str(sweep), "--data", str(tmp_path), "--runs", str(tmp_path / "runs"), "-q"]
+    report, plot = tmp_path / "facts.json", tmp_path / "facts.png"
+    assert main([*call, "--report", str(report), "--plot", str(plot)]) == 0
+    assert "| near / beyond reach | runs that learnt it |" in capsys.readouterr().out
+    assert [found["settings"]["model.attention"] for found in json.loads(report.read_text())["findings"]] == [
+        "local",
+        "dynamic",
+    ]
+    assert plot.read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--report", "no/facts.json"], "expected a folder to write to, got no, which is none; make it first"),
+        (["--plot", "facts.jpg"], "expected a file name that ends in .png, got facts.jpg"),
+    ],
+)
+def test_places_are_checked_before_the_training(sweep: Path, tmp_path: Path, capsys, options, text) -> None:
+    call = ["sweep", str(sweep), "--data", str(tmp_path), "--runs", str(tmp_path / "runs"), "-q"]
+    assert main([*call, *options]) == 2
+    assert text in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_sweep_wants_data(sweep: Path, capsys, monkeypatch) -> None:
     monkeypatch.delenv("NARROWS_DATA", raising=False)
     assert main(["sweep", str(sweep)]) == 2

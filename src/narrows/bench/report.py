@@ -3,7 +3,9 @@
     python -m narrows.bench.report --write
 
 fills every block `<!-- bench:FAMILY -->` … `<!-- /bench -->` of the pages with all rows, a table a run. A block that
-names rows, `<!-- bench:FAMILY f1-teacher minilm-* -->`, holds these alone, in that order, in one table.
+names rows, `<!-- bench:FAMILY f1-teacher minilm-* -->`, holds these alone, in that order, in one table. A block
+`<!-- planted:FILE -->` holds a sweep of planted facts by length, `<!-- planted:FILE 512 8192 -->` by distance at these
+lengths.
 """
 
 import argparse
@@ -14,12 +16,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from narrows.bench.planted import distance_table, length_table, load_findings
 from narrows.bench.results import load_results, results_file
 
 __all__ = ["PAGES", "chosen_table", "fill", "number", "tables"]
 
 PAGES = ("README.md", "docs/benchmarks.md", "docs/deformer.md", "docs/mulla.md", "docs/training.md")
-_BLOCK = re.compile(r"(<!-- bench:(\w+)((?: [\w*?-]+)*) -->\n).*?(<!-- /bench -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- (bench|planted):([\w-]+)((?: [\w*?-]+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
+_NOTHING = "_Nothing was measured yet._\n"
 _SIDES = {"at least": "≥", "at most": "≤", "below": "<"}
 
 
@@ -39,7 +43,7 @@ def number(value: float | None) -> str:
 def tables(results: Mapping[str, Any]) -> str:
     """The rows of a results file as Markdown: a table for each run, its machine above."""
     if not results["rows"]:
-        return "_Nothing was measured yet._\n"
+        return _NOTHING
     parts = []
     for name, run in sorted(results["runs"].items(), reverse=True):
         rows = {row: values for row, values in results["rows"].items() if values["run"] == name}
@@ -81,7 +85,7 @@ def chosen_table(results: Mapping[str, Any], patterns: Sequence[str]) -> str:
     """
     names = [name for pattern in patterns for name in sorted(results["rows"]) if fnmatchcase(name, pattern)]
     if not names:
-        return "_Nothing was measured yet._\n"
+        return _NOTHING
     lines = ["| row | value | bar | beside | spread | size | measured |", "|---|---|---|---|---|---|---|"]
     for name in dict.fromkeys(names):
         row = results["rows"][name]
@@ -108,10 +112,23 @@ def fill(page: str, folder: Path) -> str:
     """A page with its blocks filled from the results files in `folder`."""
 
     def filled(block: re.Match[str]) -> str:
-        results, patterns = load_results(results_file(folder, block[2])), block[3].split()
-        return block[1] + (chosen_table(results, patterns) if patterns else tables(results)) + block[4]
+        path, words = results_file(folder, block[3]), block[4].split()
+        made = _planted_tables(path, words) if block[2] == "planted" else _bench_tables(path, words)
+        return block[1] + made + block[5]
 
     return _BLOCK.sub(filled, page)
+
+
+def _bench_tables(path: Path, patterns: Sequence[str]) -> str:
+    results = load_results(path)
+    return chosen_table(results, patterns) if patterns else tables(results)
+
+
+def _planted_tables(path: Path, lengths: Sequence[str]) -> str:
+    findings = load_findings(path)
+    if not findings:
+        return _NOTHING
+    return "\n".join(distance_table(findings, int(length)) for length in lengths) or length_table(findings)
 
 
 def main() -> int:

@@ -27,6 +27,10 @@ def command(
         typer.Option("--runs", envvar="NARROWS_RUNS", help="Folder of runs; the sweep has one of its name there."),
     ] = Path("runs"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and their sizes, and stop.")] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Of planted facts: keep accuracy by distance and length here.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Of planted facts: draw it, a PNG.")] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -42,6 +46,7 @@ def command(
 
     loaded = load_sweep(sweep)
     cells, folder = cells_of(loaded, sweep), runs / loaded.name
+    _check_places(cells, folder, report, plot)
     console = options.stderr_console(quiet=quiet)
     if dry_run:
         found: list[dict[str, Any]] = [_plan(cell, data, runs) for cell in cells]
@@ -55,6 +60,42 @@ def command(
         return
     for run in found:
         _show(run)
+    if not dry_run and _is_planted(cells):
+        _show_findings(cells, folder, loaded.name, report, plot)
+
+
+def _is_planted(cells: "list[Cell]") -> bool:
+    return all(cell.recipe.task == "planted-facts" for cell in cells)
+
+
+def _check_places(cells: "list[Cell]", folder: Path, report: Path | None, plot: Path | None) -> None:
+    """Refuse before hours of training what could not be written after them."""
+    if report is not None or plot is not None:
+        from narrows.bench.planted import find
+
+        find(cells, folder)
+    if report is not None and not report.parent.is_dir():
+        raise UsageError(f"expected a folder to write to, got {report.parent}, which is none; make it first")
+    if plot is not None:
+        from narrows.inspection.plot import check_place
+
+        check_place(plot)
+
+
+def _show_findings(cells: "list[Cell]", folder: Path, name: str, report: Path | None, plot: Path | None) -> None:
+    from narrows.bench.planted import distance_table, find, length_table, save_findings
+
+    findings = find(cells, folder)
+    lengths = sorted({row.length for finding in findings for row in finding.accuracies})
+    for table in (length_table(findings), *(distance_table(findings, length) for length in lengths)):
+        typer.echo()
+        typer.echo(table, nl=False)
+    if report is not None:
+        save_findings(report, name, findings)
+    if plot is not None:
+        from narrows.bench.planted_plot import write_plot
+
+        write_plot(plot, findings)
 
 
 def _plan(cell: "Cell", data: Path, runs: Path) -> dict[str, Any]:
