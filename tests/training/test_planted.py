@@ -4,9 +4,12 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from transformers import LongT5EncoderModel
 
 from narrows.errors import RecipeError, UsageError
-from narrows.training.planted.build import Cell, count_right
+from narrows.mulla import MullaT5EncoderModel
+from narrows.training.planted.build import Cell, build_run, count_right
 from narrows.training.planted.data import PlantedRows, collate_texts, read_texts
 from narrows.training.planted.model import build_reader
 from narrows.training.planted.recipe import PlantedRecipe
@@ -108,6 +111,44 @@ def test_a_reader_that_always_answers_rightly_has_all_cells_full(folder) -> None
     assert sum(cell.right for cell in cells) == sum(cell.questions for cell in cells) == 9 + 7 * 2
 
 
+@pytest.mark.parametrize("attention", _KINDS)
+def test_what_is_saved_is_a_checkpoint_of_an_encoder(attention, folder) -> None:
+    model = train(_recipe(attention), data=folder, output=folder / "run", quiet=True)
+    kind = LongT5EncoderModel if attention in ("local", "tglobal") else MullaT5EncoderModel
+    loaded, info = kind.from_pretrained(model, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    tensors = load_file(model / "model.safetensors")
+    torch.testing.assert_close(loaded.state_dict()["shared.weight"], tensors["shared.weight"])
+    ids = torch.randint(2, 20, (1, 30))
+    assert loaded(input_ids=ids).last_hidden_state.shape == (1, 30, 16)
+
+
+def test_a_trained_reader_is_converted_and_goes_on(folder) -> None:
+    train(_recipe("tglobal", name="first"), data=folder, output=folder / "first", quiet=True)
+    for tables in ("local", "global"):
+        recipe = _recipe("fixed", model={"start": "first/model", "new_tables": tables})
+        run = build_run(recipe, data=folder, output=folder / tables, quiet=True, runs=folder)
+        reader = run.trainer.model
+        source = load_file(folder / "first" / "model" / "model.safetensors")
+        torch.testing.assert_close(reader.encoder.embed_tokens.weight, source["shared.weight"])
+        torch.testing.assert_close(reader.head.state_dict(), load_file(folder / "first" / "model" / "head.safetensors"))
+        assert train(recipe, data=folder, output=folder / tables, quiet=True, runs=folder) is not None
+    with pytest.raises(UsageError, match=r"expected a reader of the recipe's shape in .*, \{'layers': 1, .*, got \{"):
+        build_run(
+            _recipe("fixed", model={"start": "first/model", "layers": 1}),
+            data=folder,
+            output=folder / "a",
+            runs=folder,
+        )
+    with pytest.raises(UsageError, match="expected a reader of planted facts with 5 values in .*, got "):
+        build_run(
+            _recipe("fixed", model={"start": "first/model"}, data={"values": 5}),
+            data=folder,
+            output=folder / "a",
+            runs=folder,
+        )
+
+
 def test_plan_counts_without_reading(tmp_path) -> None:
     plan = plan_run(_recipe(), data=tmp_path)
     assert plan.rows == 24 and plan.tokens == 12 * 32 + 12 * 48 and plan.steps >= 9
@@ -123,6 +164,7 @@ def test_missing_text_is_named(folder) -> None:
     [
         ({"model": {"pooling_rate": 4}}, "expected no 'model.pooling_rate' in .* with attention 'local', got 4"),
         ({"model": {"num_levels": 2}}, "expected no 'model.num_levels' in .* with attention 'local', got 2"),
+        ({"model": {"start": "a"}}, "expected no 'model.start' in .* with attention 'local', got 'a'; nothing"),
         ({"model": {"heads": 3}}, "expected 'model.width' in .* to be a multiple of the 3 heads, got 16"),
         (
             {"optimiser": {"batch_tokens": 47}},

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from tqdm.auto import tqdm
@@ -14,9 +13,9 @@ from tqdm.auto import tqdm
 from narrows.training.arguments import training_arguments
 from narrows.training.batches import BatchPlan
 from narrows.training.planted.data import PlantedRows, collate_texts, read_texts
-from narrows.training.planted.model import PlantedReader, build_reader
+from narrows.training.planted.model import PlantedReader, build_reader, save_reader
 from narrows.training.planted.recipe import PlantedRecipe
-from narrows.training.tasks import Plan, Run
+from narrows.training.tasks import Plan, Run, find_checkpoint
 from narrows.training.trainer import ClockCheckpoint, JsonLog, NarrowsTrainer, StopSignal
 
 __all__ = ["AnswerObjective", "Cell", "build_run", "plan_run", "count_right"]
@@ -76,6 +75,7 @@ def build_run(recipe: PlantedRecipe, *, data: Path, output: Path, quiet: bool = 
         vocabulary_size=texts.train.vocabulary_size,
         values=texts.train.values,
         dropout=optimiser.dropout,
+        start=None if recipe.model.start is None else find_checkpoint(recipe.model.start, runs),
     )
     rows = PlantedRows(texts.train, _lengths(recipe), seed=optimiser.seed)
     tune = PlantedRows(
@@ -170,8 +170,6 @@ def _batches(recipe: PlantedRecipe, lengths: Sequence[int]) -> BatchPlan:
 
 
 def _save(reader: PlantedReader, cells: Sequence[Cell], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file({name: tensor.contiguous() for name, tensor in reader.state_dict().items()}, folder / "model.safetensors")
+    save_reader(reader, folder)
     table: list[dict[str, Any]] = [cell._asdict() for cell in cells]
     (folder / "accuracy.json").write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
-    reader.encoder.config.save_pretrained(folder)  # type: ignore[operator]

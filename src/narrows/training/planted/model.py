@@ -1,13 +1,19 @@
-"""The encoders that are compared: one shape, four kinds of attention, random weights."""
+"""The encoders that are compared: one shape, four kinds of attention, random weights or another one's."""
 
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import LongT5Config, LongT5EncoderModel
 
+from narrows.errors import UsageError
 from narrows.mulla import MullaT5Config, MullaT5EncoderModel
 from narrows.training.planted.recipe import PlantedModelSection
 
-__all__ = ["PlantedReader", "build_reader"]
+__all__ = ["PlantedReader", "build_reader", "save_reader"]
 
+_TABLE = "encoder.embed_tokens.weight"
+_HEAD = "head.safetensors"
 _PEERS = {"local": "local", "tglobal": "transient-global"}
 
 
@@ -30,15 +36,24 @@ class PlantedReader(nn.Module):
         return self.head(states[places[:, 0], places[:, 1]])
 
 
-def build_reader(model: PlantedModelSection, *, vocabulary_size: int, values: int, dropout: float) -> PlantedReader:
-    """A reader with random weights; the seed is torch's.
+def build_reader(
+    model: PlantedModelSection, *, vocabulary_size: int, values: int, dropout: float, start: str | None = None
+) -> PlantedReader:
+    """A reader with random weights, for which the seed is torch's, or with those of another one.
 
     Args:
         model: shape and attention.
         vocabulary_size: tokens.
         values: classes.
         dropout: everywhere that T5 has one.
+        start: folder of a reader whose encoder is a LongT5; it is converted to the model's attention.
+
+    Raises:
+        ConversionError: there is no LongT5 at `start`.
+        UsageError: it has another shape, or no linear layer for so many values.
     """
+    if start is not None:
+        return _converted(model, Path(start), values=values, dropout=dropout)
     shape = {
         "vocab_size": vocabulary_size,
         "d_model": model.width,
@@ -62,3 +77,40 @@ def build_reader(model: PlantedModelSection, *, vocabulary_size: int, values: in
         whole = MullaT5EncoderModel(config)
     # The stack alone: the model around it holds the embeddings once more under another name.
     return PlantedReader(whole.get_submodule("encoder"), width=model.width, values=values)
+
+
+def _converted(model: PlantedModelSection, folder: Path, *, values: int, dropout: float) -> PlantedReader:
+    whole = MullaT5EncoderModel.from_longt5(
+        folder,
+        variant=model.attention,
+        pooling_rate=model.pooling_rate,
+        num_levels=model.num_levels,
+        new_tables=model.new_tables,
+        dropout_rate=dropout,
+    )
+    config = whole.config
+    shape = {"layers": config.num_layers, "width": config.d_model, "local_radius": config.local_radius}
+    wanted = {name: getattr(model, name) for name in shape}
+    if shape != wanted:
+        raise UsageError(
+            f"expected a reader of the recipe's shape in {folder}, {wanted}, got {shape}; change one of them"
+        )
+    reader = PlantedReader(whole.get_submodule("encoder"), width=config.d_model, values=values)
+    try:
+        reader.head.load_state_dict(load_file(folder / _HEAD))
+    except (OSError, RuntimeError) as error:
+        raise UsageError(
+            f"expected a reader of planted facts with {values} values in {folder}, got {error}; name another one"
+        ) from error
+    return reader
+
+
+def save_reader(reader: PlantedReader, folder: Path) -> None:
+    """Save the encoder as a checkpoint that transformers and `narrows convert` read, and the linear layer beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.contiguous() for name, tensor in reader.state_dict().items() if name.startswith("encoder.")}
+    # As T5's own models name the one table that all stacks share.
+    tensors["shared.weight"] = tensors.pop(_TABLE)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(reader.head.state_dict(), folder / _HEAD)
+    reader.encoder.config.save_pretrained(folder)  # type: ignore[operator]

@@ -19,6 +19,8 @@ class PlantedModelSection(Section):
         local_radius: tokens that a query sees to each side. Layers × radius is as far as local attention carries.
         pooling_rate, num_levels: of Mulla; empty: those that the variant has by default.
         global_block_size: tokens a global token of `tglobal` sums up.
+        start: output of another run with LongT5's attention and the same shape, which is converted to a Mulla.
+        new_tables: what the tables of fixed levels then start from, as `narrows convert` has it.
     """
 
     attention: Literal["local", "tglobal", "fixed", "dynamic"]
@@ -30,6 +32,8 @@ class PlantedModelSection(Section):
     pooling_rate: int | None = Field(None, ge=2)
     num_levels: int | None = Field(None, ge=1)
     global_block_size: int = Field(16, ge=1)
+    start: str | None = None
+    new_tables: Literal["local", "global"] = "local"
 
 
 class PlantedDataSection(Section):
@@ -85,6 +89,11 @@ class PlantedRecipe(Recipe):
             raise RecipeError(
                 f"expected no 'model.num_levels' in {path} with attention {model.attention!r}, got "
                 f"{model.num_levels}; remove it"
+            )
+        if model.start is not None and not mulla:
+            raise RecipeError(
+                f"expected no 'model.start' in {path} with attention {model.attention!r}, got {model.start!r}; nothing "
+                "is converted to it: remove it"
             )
         if model.width % model.heads:
             raise RecipeError(
