@@ -1,15 +1,14 @@
 """Configuration of a DeFormer."""
 
 import math
-from typing import TypeVar
 
 from huggingface_hub.dataclasses import strict
-from huggingface_hub.errors import StrictDataclassFieldValidationError
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from narrows._plural import count
 from narrows.errors import UsageError
+from narrows.hf.fields import in_our_words
 
 __all__ = ["FITTED_FIELDS", "DeformerConfig"]
 
@@ -24,28 +23,8 @@ FITTED_FIELDS = (
 )
 """Fields fitted to the answers of one set of weights at one split; they hold for no other."""
 
-_Config = TypeVar("_Config", bound=PreTrainedConfig)
 
-
-def _in_our_words(config: type[_Config]) -> type[_Config]:
-    """A field of the wrong type is refused in one sentence, wherever it is set: a call, a file, an option."""
-    checked = config.__setattr__
-
-    def __setattr__(self: _Config, key: str, value: object) -> None:
-        try:
-            checked(self, key, value)
-        except StrictDataclassFieldValidationError as error:
-            kind = config.__dataclass_fields__[key].type  # type: ignore[attr-defined]
-            raise UsageError(
-                f"`{key}` must be of type {getattr(kind, '__name__', kind)}, got {value!r}; "
-                "change it in config.json or where it is passed"
-            ) from error
-
-    config.__setattr__ = __setattr__
-    return config
-
-
-@_in_our_words
+@in_our_words
 @strict
 class DeformerConfig(PreTrainedConfig):
     """What a DeFormer is made of: an encoder's sizes (fields named as BERT's), and where it is split.
