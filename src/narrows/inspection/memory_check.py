@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 
 from narrows.bench.pairs import ALLOCATOR
-from narrows.bench.probes import in_own_process, peak_above
+from narrows.bench.probes import in_own_process, peak_above, resident_bytes
 from narrows.inspection.memory_runs import Run, build, make_optimizer, train_on
 
 __all__ = ["Reading", "measured_peak", "take_peak"]
@@ -30,7 +30,7 @@ class Reading(NamedTuple):
 
 
 def measured_peak(run: Run, *, batch: int, length: int) -> int:
-    """Bytes that a fresh process takes for the whole of a run on the CPU: weights, state, and one step.
+    """Bytes that a fresh process takes on the CPU for the weights and, at the peak, for one step of the run.
 
     Raises:
         NarrowsError: the process failed.
@@ -44,12 +44,15 @@ def take_peak(*, run: dict[str, Any], batch: int, length: int) -> int:
     wanted = Run(**run)
     small = wanted._replace(config={**wanted.config, **_TINY, "num_decoder_layers": 2}, target_length=4)
     # Imports and what torch sets up once.
-    _use(small, batch=1, length=_FIRST)
-    return peak_above(lambda: _use(wanted, batch=batch, length=length))
+    _use(build(small), small, batch=1, length=_FIRST)
+    before = resident_bytes()
+    # Not at its peak, which is higher: tied tables are made one by one.
+    model = build(wanted)
+    weights = resident_bytes() - before
+    return weights + peak_above(lambda: _use(model, wanted, batch=batch, length=length))
 
 
-def _use(run: Run, *, batch: int, length: int) -> None:
-    model = build(run)
+def _use(model: Any, run: Run, *, batch: int, length: int) -> None:
     if not run.training:
         ids = torch.randint(2, run.config["vocab_size"], (batch, length))
         tokens = {"min_new_tokens": run.target_length, "max_new_tokens": run.target_length}
