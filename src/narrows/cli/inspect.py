@@ -36,7 +36,6 @@ PassageTokens = Annotated[
     int | None, typer.Option("--passage-tokens", help="Tokens of the passage's side (deformer).", show_default="293")
 ]
 
-_RADIUS = 127
 # Queries that are looked at in about a second.
 _QUICK = 150_000
 
@@ -203,9 +202,9 @@ def levels(
     from narrows.inspection.families import make_pyramid, pyramid_settings
     from narrows.inspection.levels import describe_levels, load_tokenizer, token_places
 
-    given = {"pooling_rate": pooling_rate, "num_levels": num_levels}
-    radius = _RADIUS if local_radius is None else local_radius
-    pyramid = make_pyramid(variant=variant or "dynamic", local_radius=radius, **given)
+    given: dict[str, Any] = {"variant": variant, "local_radius": local_radius}
+    given |= {"pooling_rate": pooling_rate, "num_levels": num_levels}
+    pyramid = make_pyramid(**{name: value for name, value in given.items() if value is not None})
     text = documents[0].text
     places = token_places(load_tokenizer(model), text, name=file)
     with _progress(len(places), quiet=quiet) as advance:

@@ -47,9 +47,13 @@ def memory(
         bool, typer.Option("--inference", help="Reading and greedy writing, without gradients.")
     ] = False,
     dtype: Annotated[
-        Literal["float32", "bfloat16"],
-        typer.Option("--dtype", help="As in recipes: training keeps its weights in float32."),
-    ] = "bfloat16",
+        Literal["float32", "bfloat16"] | None,
+        typer.Option(
+            "--dtype",
+            help="Number format; training keeps its weights in float32.",
+            show_default="bfloat16 in training, float32 with --inference",
+        ),
+    ] = None,
     optimizer: Annotated[
         Literal["adafactor", "adamw"], typer.Option("--optimizer", help="As in recipes.")
     ] = "adafactor",
@@ -94,7 +98,8 @@ def memory(
         feed_forward_chunk=feed_forward_chunk,
         recompute=recompute,
     )
-    run = Run(config, not inference, dtype, optimizer, checkpointing, target_length)
+    chosen = dtype or ("float32" if inference else "bfloat16")
+    run = Run(config, not inference, chosen, optimizer, checkpointing, target_length)
     with options.progress(TRACES, "Tracing", quiet) as advance:
         needed = trace_memory(run, advance)
     plan = plan_batches(needed, length=length, batch=batch, budget=available)
@@ -178,16 +183,15 @@ def _show_plan(plan: "Plan", run: "Run", *, length: int, batch: int, budget: int
     shown.print(f"budget {show_size(budget)}, for tensors alone")
     if plan.micro_batch is None or plan.accumulation is None or plan.peak is None:
         shown.print(f"  micro-batch: none, as one such text takes {show_size(plan.one_text)} in all")
-    elif run.training:
-        tokens = plan.micro_batch * (length + run.target_length)
-        shown.print(
-            f"  micro-batch {plan.micro_batch:,} × accumulation {plan.accumulation:,} = {count(batch, 'text')} "
-            f"a step, {show_size(plan.peak)} at the peak"
-        )
-        shown.print(f"  in a recipe: optimiser: {{batch_tokens: {tokens}, accumulation: {plan.accumulation}}}")
     else:
-        passes = -(-batch // plan.most_texts)
-        shown.print(f"  {count(plan.most_texts, 'text')} at once, {batch:,} in {passes:,} passes")
+        times, end = ("accumulation", " a step") if run.training else ("rounds", "")
+        shown.print(
+            f"  micro-batch {plan.micro_batch:,} × {times} {plan.accumulation:,} = {count(batch, 'text')}{end}, "
+            f"{show_size(plan.peak)} at the peak"
+        )
+        if run.training:
+            tokens = plan.micro_batch * (length + run.target_length)
+            shown.print(f"  in a recipe: optimiser: {{batch_tokens: {tokens}, accumulation: {plan.accumulation}}}")
     shown.print(f"  longest text that fits alone: {count(plan.longest_length, 'token')}")
 
 

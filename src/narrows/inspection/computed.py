@@ -20,8 +20,8 @@ PEERS = ("full", "local", "tglobal")
 # Tokens of a transient-global token, as published LongT5s have them.
 _GLOBAL_BLOCK = 16
 # Where the search for the last length ends, and how it gets there.
-_LONGEST = 1 << 18
-_GROWTH = 1.05
+_LONGEST = 1 << 16
+_GROWTH = 1.1
 
 
 class Peer(NamedTuple):
@@ -30,7 +30,7 @@ class Peer(NamedTuple):
     keys: float
     """It computes for a query, on average, at the length in question."""
     cheaper_below: int | None
-    """From this length on it computes more than Mulla; None: at no length that was looked at (up to 262,144)."""
+    """From this length on it computes more than Mulla; None: at no length that was looked at (up to 65,536)."""
 
 
 def mulla_pairs(pyramid: Pyramid, length: int) -> int:
