@@ -103,6 +103,7 @@ def test_a_check_that_would_not_fit_this_machine(capsys, tiny) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", [(), ("--inference",)])
 def test_a_check_measures(capsys, mode) -> None:
     arguments = ("--layers", 2, "--length", 8192, "--target-length", 32, "--check")

@@ -43,10 +43,12 @@ def test_bytes_are_counted_once_and_given_back() -> None:
     "fields",
     [
         {},
-        {"dtype": "bfloat16"},
-        {"checkpointing": True},
-        {"encoder_feed_forward_chunk": 512, "encoder_feed_forward_recompute": True},
         {"training": False, "encoder_feed_forward_chunk": 512},
+        pytest.param({"dtype": "bfloat16"}, marks=pytest.mark.slow),
+        pytest.param({"checkpointing": True}, marks=pytest.mark.slow),
+        pytest.param(
+            {"encoder_feed_forward_chunk": 512, "encoder_feed_forward_recompute": True}, marks=pytest.mark.slow
+        ),
     ],
     ids=lambda fields: "-".join(fields) or "plain",
 )
@@ -55,7 +57,7 @@ def test_the_line_goes_through_what_is_traced_directly(fields: dict) -> None:
     seen: list[int] = []
     memory = trace_memory(run, seen.append)
     assert sum(seen) == TRACES
-    for batch, length in ((1, 2500), (3, 4100)):
+    for batch, length in ((1, 2500), (2, 3100)):
         direct = max(trace_peaks(run, batch=batch, length=length).values())
         assert memory.activations(batch=batch, length=length) == pytest.approx(direct, rel=0.03)
 

@@ -23,9 +23,9 @@ TRACES = 10
 
 # Layers of each stack in the traced runs: in a phase the first and the last may differ, those between do not.
 _FEW_LAYERS = 2
-# Tokens of the shorter traced text; those of the longer are half as many again. With the default radius and rate it has
-# three levels: what more of them add is within a per cent.
-_SHORT = 1024
+# Tokens of the shorter traced text; those of the longer are half as many again. They have fewer levels than long texts
+# have: what more of them add is a few MiB.
+_SHORT = 512
 # The text of a traced run is longer than so many radii, so that windows have their full width.
 _RADII = 4
 

@@ -6,7 +6,6 @@ from narrows._plural import count
 from narrows.errors import UsageError
 from narrows.inspection.families import Variant
 from narrows.inspection.memory import LONGEST, Memory
-from narrows.inspection.memory_runs import Run
 from narrows.inspection.sizes import show_size
 from narrows.mulla import MullaT5Config
 from narrows.mulla.convert import mulla_config
@@ -16,12 +15,30 @@ __all__ = ["Plan", "check_sizes", "describe_config", "plan_batches"]
 # Of the published base checkpoints of T5 v1.1 and LongT5.
 _BASE = {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_heads": 12}
 _BASE_LAYERS = 12
-_KEPT = (
-    "variant local_radius pooling_rate num_levels level_scales max_level_scales encoder_feed_forward_chunk "
-    "encoder_feed_forward_recompute mulla_backend vocab_size d_model d_kv d_ff num_layers num_decoder_layers num_heads "
-    "relative_attention_num_buckets relative_attention_max_distance dropout_rate feed_forward_proj "
-    "scale_decoder_outputs tie_word_embeddings"
-).split()
+_KEPT = [
+    "variant",
+    "local_radius",
+    "pooling_rate",
+    "num_levels",
+    "level_scales",
+    "max_level_scales",
+    "encoder_feed_forward_chunk",
+    "encoder_feed_forward_recompute",
+    "mulla_backend",
+    "vocab_size",
+    "d_model",
+    "d_kv",
+    "d_ff",
+    "num_layers",
+    "num_decoder_layers",
+    "num_heads",
+    "relative_attention_num_buckets",
+    "relative_attention_max_distance",
+    "dropout_rate",
+    "feed_forward_proj",
+    "scale_decoder_outputs",
+    "tie_word_embeddings",
+]
 
 
 class Plan(NamedTuple):

@@ -50,7 +50,7 @@ def build(run: Run) -> Any:
     dtype = torch.bfloat16 if run.dtype == "bfloat16" and not run.training else torch.float32
     model: Any = MullaT5ForConditionalGeneration._from_config(MullaT5Config(**run.config), dtype=dtype)
     if run.training and run.checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     return model.train(run.training)
 
 
