@@ -1,4 +1,4 @@
-"""`narrows inspect`: pictures of what attention sees, and what the levels of a text hold."""
+"""`narrows inspect`: pictures of what attention sees, what the levels of a text hold, and (`inspect_memory`) memory."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal

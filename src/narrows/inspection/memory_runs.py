@@ -1,4 +1,4 @@
-"""What is run to find its memory: steps of training and of writing by a LongT5-Mulla, over fake tensors or real ones."""
+"""What is run to find its memory: a LongT5-Mulla learns or writes, over fake tensors or real ones."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
