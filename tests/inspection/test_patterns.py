@@ -250,3 +250,11 @@ def test_a_pattern_too_long_to_ask_is_refused() -> None:
 def test_many_levels_of_a_short_text_are_drawn() -> None:
     [pattern] = build("mulla", {"variant": "fixed", "length": 5, "pooling_rate": 2, "num_levels": 62}).patterns
     assert [block.keys for block in pattern.blocks[:5]] == [5, 3, 2, 1, 1] and len(pattern.blocks) == 62
+
+
+def test_defaults_are_those_of_the_model() -> None:
+    from narrows.mulla import MullaT5Config
+
+    for variant in ("dynamic", "fixed"):
+        assert make_pyramid(variant=variant) == MullaT5Config(variant=variant).pyramid
+    assert options_of("mulla")["local_radius"] == MullaT5Config().local_radius

@@ -8,7 +8,7 @@ from narrows.bench.encoders import Side, build, task
 from narrows.bench.probes import in_own_process, in_turn, peak_above, ratio
 from narrows.bench.rows import Context, Measurement
 
-__all__ = ["Pair", "compare_memory", "compare_times", "needs_memory", "peak_of", "sides_of"]
+__all__ = ["ALLOCATOR", "Pair", "compare_memory", "compare_times", "needs_memory", "peak_of", "sides_of"]
 
 _MIB = 2**20
 # Tokens of the text that a model is warmed up with before its peak is taken: so few that no buffers of the size to be
@@ -16,7 +16,7 @@ _MIB = 2**20
 _WARM_UP = 256
 # The GNU C library keeps many freed blocks for later. Told to give back those of 1 MiB and more at once, it makes a
 # peak the memory that is in use, for ours and for the peers.
-_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(_MIB), "MALLOC_TRIM_THRESHOLD_": str(_MIB)}
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(_MIB), "MALLOC_TRIM_THRESHOLD_": str(_MIB)}
 
 
 class Pair(NamedTuple):
@@ -67,7 +67,7 @@ def _compared(pair: Pair, times: Mapping[str, Sequence[float]]) -> Measurement:
 def compare_memory(context: Context, *, pairs: Sequence[Pair]) -> dict[str, Measurement]:
     """Take the peak of every side, each in a process of its own."""
     peaks = {
-        side.label: in_own_process(f"{__name__}:peak_of", environment=_ALLOCATOR, **side._asdict())
+        side.label: in_own_process(f"{__name__}:peak_of", environment=ALLOCATOR, **side._asdict())
         for side in sides_of(pairs)
     }
     found = {}

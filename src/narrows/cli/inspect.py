@@ -1,4 +1,4 @@
-"""`narrows inspect`: pictures of what attention sees, and what the levels of a text hold."""
+"""`narrows inspect`: pictures of what attention sees, what the levels of a text hold, and (`inspect_memory`) memory."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -7,6 +7,8 @@ import typer
 
 from narrows._plural import count
 from narrows.cli import options
+from narrows.cli.inspect_memory import memory
+from narrows.cli.inspect_options import LocalRadius, NumLevels, PoolingRate, Variant, console
 from narrows.errors import UsageError
 from narrows.inspection.registry import FAMILIES
 
@@ -14,32 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from rich.console import Console
-
     from narrows.inspection.levels import Levels
     from narrows.inspection.patterns import Counts, Pattern, Runs, Subject
-
-Variant = Annotated[
-    Literal["fixed", "dynamic"] | None,
-    typer.Option(
-        "--variant", help="Levels: a fixed number, or as many as the whole text needs (mulla).", show_default="dynamic"
-    ),
-]
-LocalRadius = Annotated[
-    int | None,
-    typer.Option("--local-radius", help="Keys that a query sees to each side, at every level.", show_default="127"),
-]
-PoolingRate = Annotated[
-    int | None,
-    typer.Option(
-        "--pooling-rate",
-        help="Slots of a level that one of the next covers (mulla).",
-        show_default="8 when dynamic, 4 when fixed",
-    ),
-]
-NumLevels = Annotated[
-    int | None, typer.Option("--num-levels", help="Levels of the fixed variant (mulla).", show_default="3")
-]
 
 Length = Annotated[
     int | None, typer.Option("--length", help="Tokens of the text (all but deformer).", show_default="16384")
@@ -58,11 +36,11 @@ PassageTokens = Annotated[
     int | None, typer.Option("--passage-tokens", help="Tokens of the passage's side (deformer).", show_default="293")
 ]
 
-_RADIUS = 127
 # Queries that are looked at in about a second.
 _QUICK = 150_000
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+app.command()(memory)
 
 
 @app.command()
@@ -167,23 +145,23 @@ def _show_masks(title: str, looked_at: "list[tuple[Pattern, Runs, Counts]]", *, 
     """Pictures with their legend and numbers, for people."""
     from narrows.inspection.pictures import text_picture
 
-    console = _console()
-    console.print(title, style="bold")
+    shown = console()
+    shown.print(title, style="bold")
     for pattern, runs, counts in looked_at:
-        console.print()
+        shown.print()
         if len(looked_at) > 1:
-            console.print(pattern.name)
-        for line in text_picture(pattern, runs, width=console.width, reach=reach):
-            console.print(line)
-        console.print(_legend(pattern, reach=reach), style="dim")
+            shown.print(pattern.name)
+        for line in text_picture(pattern, runs, width=shown.width, reach=reach):
+            shown.print(line)
+        shown.print(_legend(pattern, reach=reach), style="dim")
         for block, pairs in zip(pattern.blocks, counts.visible_pairs, strict=True):
             share = _percent(pairs / (pattern.length * block.keys))
-            console.print(f"  {block.name}: {count(block.keys, 'key')}, {count(pairs, 'visible pair')} ({share})")
-        console.print(
+            shown.print(f"  {block.name}: {count(block.keys, 'key')}, {count(pairs, 'visible pair')} ({share})")
+        shown.print(
             f"{count(sum(counts.visible_pairs), 'visible pair')}, {_percent(counts.share_of_full)} of full attention's "
             f"{counts.full_pairs:,}"
         )
-        console.print(f"every query sees the whole text: {'yes' if counts.sees_whole_text else 'no'}")
+        shown.print(f"every query sees the whole text: {'yes' if counts.sees_whole_text else 'no'}")
 
 
 def _legend(pattern: "Pattern", *, reach: bool) -> str:
@@ -224,9 +202,9 @@ def levels(
     from narrows.inspection.families import make_pyramid, pyramid_settings
     from narrows.inspection.levels import describe_levels, load_tokenizer, token_places
 
-    given = {"pooling_rate": pooling_rate, "num_levels": num_levels}
-    radius = _RADIUS if local_radius is None else local_radius
-    pyramid = make_pyramid(variant=variant or "dynamic", local_radius=radius, **given)
+    given: dict[str, Any] = {"variant": variant, "local_radius": local_radius}
+    given |= {"pooling_rate": pooling_rate, "num_levels": num_levels}
+    pyramid = make_pyramid(**{name: value for name, value in given.items() if value is not None})
     text = documents[0].text
     places = token_places(load_tokenizer(model), text, name=file)
     with _progress(len(places), quiet=quiet) as advance:
@@ -242,29 +220,23 @@ def _show_levels(file: str, settings: dict[str, Any], found: "Levels") -> None:
     """The table of levels, their samples and the check, for people."""
     from rich.table import Table
 
-    console = _console()
-    console.print(f"{file}: {count(found.tokens, 'token')}", style="bold")
-    console.print(", ".join(f"{name} {_number(value)}" for name, value in settings.items()))
+    shown = console()
+    shown.print(f"{file}: {count(found.tokens, 'token')}", style="bold")
+    shown.print(", ".join(f"{name} {_number(value)}" for name, value in settings.items()))
     table = Table(box=None, pad_edge=False)
     for name in ("level", "slots", "tokens a slot", "tokens a window", "a query sees", "at least"):
         table.add_column(name, justify="right")
     for level in found.levels:
         numbers = (level.level, level.slots, level.tokens_per_slot, level.tokens_per_window)
         table.add_row(*map(_number, numbers), _percent(level.mean_seen), _percent(level.least_seen))
-    console.print(table)
+    shown.print(table)
     for level in found.levels:
         for slot in level.samples:
             first, end = slot.tokens
             tokens = f"token {first:,}" if end - first == 1 else f"tokens {first:,}–{end - 1:,}"
-            console.print(f"level {level.level}, slot {slot.slot:,} ({tokens}): {slot.text}")
+            shown.print(f"level {level.level}, slot {slot.slot:,} ({tokens}): {slot.text}")
     rest = "" if found.sees_whole_text else f" (the one that sees least sees {_percent(found.least_seen)})"
-    console.print(f"every query sees the whole text: {'yes' if found.sees_whole_text else 'no'}{rest}")
-
-
-def _console() -> "Console":
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    shown.print(f"every query sees the whole text: {'yes' if found.sees_whole_text else 'no'}{rest}")
 
 
 def _number(value: object) -> str:

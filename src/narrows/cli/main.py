@@ -32,7 +32,7 @@ VERBS = {
     "answer": "Answer a question from one file, without a store.",
     "summarize": "Summarise long texts, and tell what was read of them.",
     "sweep": "Train a recipe under every combination of some settings.",
-    "inspect": "Draw what attention sees, and what the levels of a text hold.",
+    "inspect": "Draw what attention sees, what the levels of a text hold, and what memory it takes.",
     "bench": "Measure time and memory beside a peer, behind a correctness check.",
 }
 

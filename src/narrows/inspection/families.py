@@ -14,15 +14,12 @@ from torch import Tensor
 from narrows._plural import count
 from narrows.errors import UsageError
 from narrows.inspection.patterns import LONGEST, Block, Pattern, Subject
-from narrows.mulla.levels import Pyramid, covered_tokens
+from narrows.mulla.levels import LOCAL_RADIUS, VARIANTS, Pyramid, covered_tokens
 
 __all__ = ["Variant", "deformer", "full", "local", "make_pyramid", "mulla", "pyramid_pattern", "tglobal"]
 
 Variant = Literal["fixed", "dynamic"]
 
-# Of the paper, for each variant.
-_POOLING_RATES = {"fixed": 4, "dynamic": 8}
-_FIXED_LEVELS = 3
 # Of the tokens that a slot covers, in int64.
 _MOST_BITS = 62
 
@@ -94,7 +91,7 @@ def mulla(
     *,
     length: int = 16_384,
     variant: Variant = "dynamic",
-    local_radius: int = 127,
+    local_radius: int = LOCAL_RADIUS,
     pooling_rate: int | None = None,
     num_levels: int | None = None,
 ) -> Subject:
@@ -118,7 +115,11 @@ def mulla(
 
 
 def make_pyramid(
-    *, variant: Variant, local_radius: int, pooling_rate: int | None = None, num_levels: int | None = None
+    *,
+    variant: Variant = "dynamic",
+    local_radius: int = LOCAL_RADIUS,
+    pooling_rate: int | None = None,
+    num_levels: int | None = None,
 ) -> Pyramid:
     """The pyramid of a variant.
 
@@ -135,19 +136,20 @@ def make_pyramid(
         >>> make_pyramid(variant="fixed", local_radius=127)
         Pyramid(radius=127, pooling_rate=4, num_levels=3)
     """
-    if variant not in _POOLING_RATES:
+    if variant not in VARIANTS:
         raise UsageError(f"`variant` must be fixed or dynamic, got {variant!r}; choose one of them")
     _require("local_radius", local_radius, 1)
-    rate = _POOLING_RATES[variant] if pooling_rate is None else pooling_rate
+    own_rate, own_levels = VARIANTS[variant]
+    rate = own_rate if pooling_rate is None else pooling_rate
     _require("pooling_rate", rate, 2)
-    if variant == "dynamic":
+    if own_levels is None:
         if num_levels is not None:
             raise UsageError(
                 f"`num_levels` must come with the variant fixed, got {num_levels} with dynamic, which takes as many "
                 "as the text needs; leave it out"
             )
         return Pyramid(local_radius, rate)
-    levels = _FIXED_LEVELS if num_levels is None else num_levels
+    levels = own_levels if num_levels is None else num_levels
     _require("num_levels", levels, 1)
     return Pyramid(local_radius, rate, levels)
 
@@ -183,7 +185,7 @@ def pyramid_pattern(pyramid: Pyramid, length: int) -> Pattern:
     return Pattern("encoder", length, tuple(blocks), lambda query: pyramid.visible(query, length))
 
 
-def local(*, length: int = 16_384, local_radius: int = 127) -> Subject:
+def local(*, length: int = 16_384, local_radius: int = LOCAL_RADIUS) -> Subject:
     """LongT5's local attention, which is a pyramid of one level.
 
     Args:
@@ -199,7 +201,7 @@ def local(*, length: int = 16_384, local_radius: int = 127) -> Subject:
     return Subject({"length": length, "local_radius": local_radius}, (pattern,))
 
 
-def tglobal(*, length: int = 16_384, local_radius: int = 127, global_block_size: int = 16) -> Subject:
+def tglobal(*, length: int = 16_384, local_radius: int = LOCAL_RADIUS, global_block_size: int = 16) -> Subject:
     """LongT5's transient global attention: neighbours, and the mean of every block of tokens.
 
     The blocks are those that transformers makes: a rest at the end that fills none belongs to the last, and a text

@@ -11,12 +11,9 @@ from transformers.activations import ACT2FN
 from narrows.errors import UsageError
 from narrows.hf.fields import in_our_words
 from narrows.mulla.attention import chosen_backend
-from narrows.mulla.levels import Pyramid
+from narrows.mulla.levels import LOCAL_RADIUS, VARIANTS, Pyramid
 
 __all__ = ["MullaT5Config"]
-
-# The versions that the source recommends: rate, and levels (None: as many as a text needs).
-_VARIANTS: dict[str, tuple[int, int | None]] = {"fixed": (4, 3), "dynamic": (8, None)}
 
 
 @in_our_words
@@ -63,7 +60,7 @@ class MullaT5Config(PreTrainedConfig):
     }
 
     variant: str = "dynamic"
-    local_radius: int = 127
+    local_radius: int = LOCAL_RADIUS
     pooling_rate: int | None = None
     num_levels: int | None = None
     level_scales: bool = False
@@ -99,7 +96,7 @@ class MullaT5Config(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         if self.num_decoder_layers is None:
             self.num_decoder_layers = self.num_layers
-        rate, levels = _VARIANTS.get(self.variant, (None, None))
+        rate, levels = VARIANTS.get(self.variant, (None, None))
         if self.pooling_rate is None:
             self.pooling_rate = rate
         if self.num_levels is None:
@@ -193,9 +190,9 @@ class MullaT5Config(PreTrainedConfig):
                 raise UsageError(f"`{name}` must be a number above 0, got {getattr(self, name)}; change it")
 
     def _check_levels(self) -> None:
-        if self.variant not in _VARIANTS:
+        if self.variant not in VARIANTS:
             raise UsageError(
-                f"`variant` must be one of {', '.join(sorted(_VARIANTS))}, got {self.variant!r}; choose one of them"
+                f"`variant` must be one of {', '.join(sorted(VARIANTS))}, got {self.variant!r}; choose one of them"
             )
         for name, least in (("local_radius", 1), ("pooling_rate", 2)):
             value = getattr(self, name)

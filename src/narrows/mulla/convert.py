@@ -24,7 +24,7 @@ from narrows.mulla.model import (
 from narrows.mulla.register import register
 from narrows.mulla.rules import LEVEL_TABLES, inspect_source, t5_rules
 
-__all__ = ["TASKS", "convert_checkpoint"]
+__all__ = ["TASKS", "convert_checkpoint", "mulla_config"]
 
 TASKS: dict[str, type[MullaT5PreTrainedModel]] = {
     "generation": MullaT5ForConditionalGeneration,
@@ -125,11 +125,34 @@ def convert_checkpoint(
     return model.eval(), report
 
 
+def mulla_config(checkpoint: str | Path, **changes: Any) -> MullaT5Config:
+    """The config of a LongT5-Mulla, or that which a LongT5, T5, Flan-T5 or mT5 would be converted to.
+
+    Args:
+        checkpoint: a folder or a hub id.
+        changes: fields in the place of the checkpoint's.
+
+    Raises:
+        ConversionError: the checkpoint is of another kind.
+        UsageError: a value out of its range.
+    """
+    folder = checkpoint_folder(checkpoint)
+    source = _read_config(folder)
+    if isinstance(source, MullaT5Config):
+        fields = {name: getattr(source, name) for name in MullaT5Config.__dataclass_fields__}
+        return MullaT5Config(**{**fields, **changes})
+    return _config(_of_t5(source), changes)
+
+
 def _source_config(folder: Path) -> PreTrainedConfig:
+    return _of_t5(_read_config(folder))
+
+
+def _read_config(folder: Path) -> PreTrainedConfig:
     # So that a Mulla is refused as what it is, and not as an unknown model.
     register()
     try:
-        source = AutoConfig.from_pretrained(folder)
+        return AutoConfig.from_pretrained(folder)
     except NarrowsError:
         raise
     except (OSError, ValueError, StrictDataclassError) as error:
@@ -139,6 +162,9 @@ def _source_config(folder: Path) -> PreTrainedConfig:
             f"expected a config.json of a known model in {folder}, got none that can be read "
             f"({str(error).strip().splitlines()[line].strip()}); pass a checkpoint's folder"
         ) from error
+
+
+def _of_t5(source: PreTrainedConfig) -> PreTrainedConfig:
     if source.model_type not in _SOURCES:
         raise ConversionError(
             f"expected a checkpoint of the T5 family ({', '.join(_SOURCES)}), got model type {source.model_type!r}; "

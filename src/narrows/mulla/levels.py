@@ -15,7 +15,13 @@ from torch.nn import functional
 from narrows.core.windows import window
 from narrows.errors import UsageError
 
-__all__ = ["Pyramid", "covered_tokens", "pool", "slot_means", "unpool_"]
+__all__ = ["LOCAL_RADIUS", "VARIANTS", "Pyramid", "covered_tokens", "pool", "slot_means", "unpool_"]
+
+LOCAL_RADIUS = 127
+"""The source's, and LongT5's."""
+
+VARIANTS: dict[str, tuple[int, int | None]] = {"fixed": (4, 3), "dynamic": (8, None)}
+"""The versions that the source recommends: pooling rate, and levels (None: as many as a text needs)."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,227 @@
+"""`narrows inspect memory`: what training or using a LongT5-Mulla takes, and what fits a budget."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from narrows._plural import count
+from narrows.cli import options
+from narrows.cli.inspect_options import LocalRadius, NumLevels, PoolingRate, Variant, console
+from narrows.errors import UsageError
+
+if TYPE_CHECKING:
+    from narrows.inspection.computed import Peer
+    from narrows.inspection.memory import Memory
+    from narrows.inspection.memory_check import Reading
+    from narrows.inspection.memory_plan import Plan
+    from narrows.inspection.memory_runs import Run
+
+__all__ = ["memory"]
+
+_NAMES = {"full": "full attention", "tglobal": "LongT5's transient-global", "local": "LongT5's local"}
+# Parts of the length that `--check` measures.
+_PARTS = (4, 2, 1)
+
+
+def memory(
+    length: Annotated[int, typer.Option("--length", help="Tokens of each text.")] = 16_384,
+    batch: Annotated[
+        int, typer.Option("--batch", help="Texts of an optimiser's step; with --inference, texts to be read.")
+    ] = 32,
+    budget: Annotated[str, typer.Option("--budget", help="Memory for tensors, such as 16G, 800M or 1.5GiB.")] = "16G",
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", help="Checkpoint of the T5 family whose sizes to take.", show_default="base size"
+        ),
+    ] = None,
+    layers: Annotated[
+        int | None, typer.Option("--layers", help="Layers of encoder and decoder.", show_default="the model's")
+    ] = None,
+    variant: Variant = None,
+    local_radius: LocalRadius = None,
+    pooling_rate: PoolingRate = None,
+    num_levels: NumLevels = None,
+    target_length: Annotated[int, typer.Option("--target-length", min=1, help="Tokens that are written.")] = 512,
+    inference: Annotated[
+        bool, typer.Option("--inference", help="Reading and greedy writing, without gradients.")
+    ] = False,
+    dtype: Annotated[
+        Literal["float32", "bfloat16"] | None,
+        typer.Option(
+            "--dtype",
+            help="Number format; training keeps its weights in float32.",
+            show_default="bfloat16 in training, float32 with --inference",
+        ),
+    ] = None,
+    optimizer: Annotated[
+        Literal["adafactor", "adamw"], typer.Option("--optimizer", help="As in recipes.")
+    ] = "adafactor",
+    checkpointing: Annotated[
+        bool, typer.Option("--checkpointing", help="As gradient_checkpointing in recipes.")
+    ] = False,
+    feed_forward_chunk: Annotated[
+        int | None,
+        typer.Option("--feed-forward-chunk", help="As encoder_feed_forward_chunk.", show_default="the model's"),
+    ] = None,
+    recompute: Annotated[bool, typer.Option("--recompute", help="As encoder_feed_forward_recompute.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Also run it on this CPU, and show what it takes beside what was foretold.")
+    ] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Tell the memory of a LongT5-Mulla, what fits a budget, and where other attention is cheaper.
+
+    The model's own code is run over tensors without memory, and carried on to the length; --check measures it.
+    """
+    if inference and (checkpointing or recompute):
+        given = "--checkpointing" if checkpointing else "--recompute"
+        raise UsageError(f"expected no {given} with --inference, which keeps nothing for a backward pass; leave it out")
+    from narrows.inspection.sizes import parse_size
+
+    available = parse_size(budget)
+    from narrows.inspection.computed import compare_keys
+    from narrows.inspection.memory import TRACES, trace_memory
+    from narrows.inspection.memory_plan import check_sizes, describe_config, plan_batches
+    from narrows.inspection.memory_runs import Run
+    from narrows.mulla import MullaT5Config
+
+    check_sizes(length=length, batch=batch)
+    config = describe_config(
+        model,
+        layers=layers,
+        variant=variant,
+        local_radius=local_radius,
+        pooling_rate=pooling_rate,
+        num_levels=num_levels,
+        feed_forward_chunk=feed_forward_chunk,
+        recompute=recompute,
+    )
+    chosen = dtype or ("float32" if inference else "bfloat16")
+    run = Run(config, not inference, chosen, optimizer, checkpointing, target_length)
+    with options.progress(TRACES, "Tracing", quiet) as advance:
+        needed = trace_memory(run, advance)
+    plan = plan_batches(needed, length=length, batch=batch, budget=available)
+    keys, peers = compare_keys(MullaT5Config(**config).pyramid, length)
+    readings = _measure(needed, run, length, quiet=quiet) if check else []
+    if json:
+        options.emit_json(
+            {
+                "length": length,
+                "batch": batch,
+                "budget": available,
+                "run": run,
+                "static": needed.static,
+                **plan._asdict(),
+                "keys_per_query": keys,
+                "peers": peers,
+                "one_level_up_to": _one_level(config),
+                "check": [{**reading._asdict(), "error": reading.error} for reading in readings],
+            }
+        )
+        return
+    _show_needs(needed, plan, run, length=length)
+    _show_plan(plan, run, length=length, batch=batch, budget=available)
+    _show_peers(keys, peers, config, length)
+    _show_check(readings)
+
+
+def _one_level(config: dict[str, Any]) -> int | None:
+    return config["local_radius"] if config["variant"] == "dynamic" else None
+
+
+def _measure(needed: "Memory", run: "Run", length: int, *, quiet: bool) -> "list[Reading]":
+    """The peaks of one text of parts of the length, for real."""
+    import psutil
+
+    from narrows.inspection.memory_check import Reading, measured_peak
+    from narrows.inspection.sizes import show_size
+
+    highest, free = needed.peak(batch=1, length=length), psutil.virtual_memory().available
+    if highest > free:
+        raise UsageError(
+            f"expected {show_size(highest)} of free memory to check one text of {count(length, 'token')}, "
+            f"got {show_size(free)}; check a shorter --length or fewer --layers"
+        )
+    found = []
+    with options.progress(len(_PARTS), "Measuring", quiet) as advance:
+        for part in _PARTS:
+            tokens = max(1, length // part)
+            measured = measured_peak(run, batch=1, length=tokens)
+            found.append(Reading(1, tokens, needed.peak(batch=1, length=tokens), measured))
+            advance(1)
+    return found
+
+
+def _show_needs(needed: "Memory", plan: "Plan", run: "Run", *, length: int) -> None:
+    from narrows.inspection.sizes import show_size
+
+    config, shown = run.config, console()
+    encoder, decoder = run.layers
+    levels = "" if config["num_levels"] is None else f", num_levels {config['num_levels']}"
+    shown.print(
+        f"{config['variant']} Mulla: {encoder} + {decoder} layers, d_model {config['d_model']:,}, local_radius "
+        f"{config['local_radius']:,}, pooling_rate {config['pooling_rate']:,}{levels}",
+        style="bold",
+    )
+    how = f"training in {run.dtype} with {run.optimizer}" if run.training else f"inference in {run.dtype}"
+    shown.print(f"{how}, targets of {count(run.target_length, 'token')}")
+    parts = {"weights": needed.static.weights}
+    if run.training:
+        parts |= {"gradients": needed.static.gradients, "optimiser's state": needed.static.optimizer_state}
+    parts[f"a text of {count(length, 'token')}"] = plan.activations_per_text
+    width = max(map(len, parts))
+    for name, size in parts.items():
+        shown.print(f"  {name:<{width}}  {show_size(size):>9}")
+
+
+def _show_plan(plan: "Plan", run: "Run", *, length: int, batch: int, budget: int) -> None:
+    from narrows.inspection.sizes import show_size
+
+    shown = console()
+    shown.print(f"budget {show_size(budget)}, for tensors alone")
+    if plan.micro_batch is None or plan.accumulation is None or plan.peak is None:
+        shown.print(f"  micro-batch: none, as one such text takes {show_size(plan.one_text)} in all")
+    else:
+        times, end = ("accumulation", " a step") if run.training else ("rounds", "")
+        shown.print(
+            f"  micro-batch {plan.micro_batch:,} × {times} {plan.accumulation:,} = {count(batch, 'text')}{end}, "
+            f"{show_size(plan.peak)} at the peak"
+        )
+        if run.training:
+            tokens = plan.micro_batch * (length + run.target_length)
+            shown.print(f"  in a recipe: optimiser: {{batch_tokens: {tokens}, accumulation: {plan.accumulation}}}")
+    shown.print(f"  longest text that fits alone: {count(plan.longest_length, 'token')}")
+
+
+def _show_peers(keys: float, peers: "dict[str, Peer]", config: dict[str, Any], length: int) -> None:
+    """Time by what attention computes; all else of a layer is the same."""
+    shown = console()
+    shown.print(f"keys that attention computes for a query of {count(length, 'token')}: {keys:,.0f}")
+    for name, peer in peers.items():
+        if peer.cheaper_below is None:
+            beside = f"fewer at every length, but a query sees {2 * config['local_radius'] + 1:,} tokens"
+            where = beside if name == "local" else "no more than here at every length"
+        elif peer.cheaper_below <= 1:
+            where = "more at every length"
+        else:
+            where = f"cheaper below {count(peer.cheaper_below, 'token')}"
+        shown.print(f"  {_NAMES[name]}: {peer.keys:,.0f}, {where}")
+    one_level = _one_level(config)
+    if one_level is not None:
+        shown.print(f"  up to {count(one_level, 'token')} this Mulla has one level and is full attention")
+
+
+def _show_check(readings: "list[Reading]") -> None:
+    from narrows.inspection.sizes import show_size
+
+    if not readings:
+        return
+    shown = console()
+    shown.print("measured on this CPU, one text at a time")
+    for reading in readings:
+        shown.print(
+            f"  {count(reading.length, 'token')}: foretold {show_size(reading.predicted)}, "
+            f"measured {show_size(reading.measured)} ({100 * reading.error:+.1f} %)"
+        )
