@@ -40,7 +40,9 @@ Dtype = Annotated[str, typer.Option("--dtype", help="Number format: float32 or b
 def command(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="Texts (.txt, .md, .html, .jsonl); several are one input; - is stdin."),
+        typer.Argument(
+            metavar="FILE...", help="Texts (.txt, .md, .html, .jsonl, .pdf); several are one input; - is stdin."
+        ),
     ],
     model: options.Model,
     query: Annotated[
