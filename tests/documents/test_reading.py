@@ -115,9 +115,8 @@ def test_scan_is_sorted_recursive_and_skips_hidden(tmp_path):
     assert sources[0].size == 1 and sources[0].mtime_ns == (tmp_path / "a.htm").stat().st_mtime_ns
     [(name, error)] = skipped
     assert name == "photo.png" and isinstance(error, UnsupportedSuffix)
-    assert str(error).startswith(
-        "expected a .txt, .md, .html, .jsonl or .pdf file, but photo.png has the suffix '.png'"
-    )
+    message = "expected a .txt, .md, .html, .jsonl or .pdf file, but photo.png has the suffix '.png'"
+    assert str(error).startswith(message)
     assert scan(tmp_path) == sources
 
 

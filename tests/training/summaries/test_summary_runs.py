@@ -1,6 +1,8 @@
 """Whole runs of summarisers: resumed as if never stopped, of every kind of model, and what they leave."""
 
+import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from safetensors.torch import load_file
 from narrows.hf.seq2seq import load_seq2seq
 from narrows.hf.trained_inputs import trained_inputs
 from narrows.training import run as run_module
+from narrows.training.recipe import load_recipe
 from narrows.training.run import last_checkpoint, train
 from narrows.training.summaries.build import build_run, plan_run
 
@@ -122,3 +125,25 @@ def test_the_saved_model_is_the_best_by_average(summary_recipe, summaries_folder
     assert len(kept) > 3
     assert all(torch.equal(tensor, kept[9.0][name]) for name, tensor in found.items())
     assert not torch.equal(found["shared.weight"], kept[2.0]["shared.weight"])
+
+
+@pytest.mark.parametrize(("name", "folder"), [("mulla-code", "code"), ("mulla-document-qa", "document-qa")])
+def test_a_shipped_recipe_reads_ones_own_files(name, folder, summaries_folder, tmp_path, tiny_seq2seq) -> None:
+    shutil.copytree(summaries_folder, tmp_path / folder)
+    path = Path(__file__).resolve().parents[3] / "recipes" / f"{name}.yaml"
+    recipe = load_recipe(path, settings={"model.checkpoint": str(tiny_seq2seq("mulla"))})
+    plan = plan_run(recipe, data=tmp_path)
+    assert (plan.rows, dict(plan.truncated)) == (21, {})
+
+
+def test_the_dialogue_recipe_reads_turns_and_queries(tmp_path, tiny_seq2seq) -> None:
+    turns = [{"speaker": "Anna", "content": "the mill was old ."}, {"speaker": "Ben", "content": "we built a boat ."}]
+    asked = [{"query": "what was built ?", "answer": "a boat ."}, {"query": "what was old ?", "answer": "the mill ."}]
+    meeting = {"meeting_transcripts": turns, "general_query_list": asked[:1], "specific_query_list": asked[1:]}
+    (tmp_path / "longdoc" / "qmsum").mkdir(parents=True)
+    with gzip.open(tmp_path / "longdoc" / "qmsum" / "ALL_train.jsonl.gz", "wt") as file:
+        file.write(json.dumps(meeting) + "\n")
+    path = Path(__file__).resolve().parents[3] / "recipes" / "mulla-dialogue.yaml"
+    recipe = load_recipe(path, settings={"model.checkpoint": str(tiny_seq2seq("mulla"))})
+    plan = plan_run(recipe, data=tmp_path)
+    assert (plan.rows, dict(plan.truncated)) == (2, {})
