@@ -49,6 +49,8 @@ def plan_run(recipe: SummaryRecipe, *, data: Path, runs: Path | None = None) -> 
 def build_run(recipe: SummaryRecipe, *, data: Path, output: Path, quiet: bool = False, runs: Path | None = None) -> Run:
     """Everything a run needs, in `output`: token ids in `tokens/`, and in `truncation.jsonl` what is not read.
 
+    Of several processes each reads the data, and the first alone writes what is not read.
+
     Args:
         runs: where checkpoints that are the output of other runs are looked for first.
     """
@@ -56,7 +58,6 @@ def build_run(recipe: SummaryRecipe, *, data: Path, output: Path, quiet: bool = 
     tokenizer = build_tokenizer(recipe, data=data, runs=runs)
     rows = _rows(recipe, recipe.data.train, tokenizer, data, output / "tokens")
     batches = _batches(recipe, rows)
-    _write_cuts(rows, output / "truncation.jsonl")
     model = build_model(recipe, tokenizer, runs=runs)
     stop = StopSignal()
     trainer = SummaryTrainer(
@@ -72,6 +73,9 @@ def build_run(recipe: SummaryRecipe, *, data: Path, output: Path, quiet: bool = 
         eval_dataset=rows if recipe.data.tune else None,
         callbacks=[stop, ClockCheckpoint(), JsonLog(output / "log.jsonl")],
     )
+
+    if trainer.is_world_process_zero():
+        _write_cuts(rows, output / "truncation.jsonl")
 
     def save(folder: Path) -> None:
         model.save_pretrained(folder)

@@ -28,7 +28,7 @@ __all__ = [
     "TruncationSection",
 ]
 
-_MULLA_OPTIONS = ("variant", "pooling_rate", "num_levels", "local_radius", "new_tables")
+_MULLA_OPTIONS = ("variant", "pooling_rate", "num_levels", "local_radius", "level_scales", "new_tables")
 
 
 class ScratchSection(Section):
@@ -61,6 +61,7 @@ class ModelSection(Section):
         or a peer of the same sizes.
     variant, pooling_rate, num_levels, local_radius, new_tables: of a Mulla that is made, as `narrows convert` has them;
         `local_radius` also of a LongT5 from scratch.
+    level_scales: of a Mulla that is made: a learnable factor on the position scores of each dynamic level.
     """
 
     checkpoint: str | None = None
@@ -70,6 +71,7 @@ class ModelSection(Section):
     pooling_rate: int | None = Field(None, ge=2)
     num_levels: int | None = Field(None, ge=1)
     local_radius: int | None = Field(None, ge=1)
+    level_scales: bool | None = None
     new_tables: Literal["local", "global"] | None = None
 
     def mulla_options(self) -> dict[str, Any]:
