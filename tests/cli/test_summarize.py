@@ -53,6 +53,16 @@ def test_several_files_are_one_input_or_each_by_itself(files, model, capsys) -> 
     assert [line for line in out.splitlines() if line.endswith(":")] == ["a.txt:", "b.md:", "c.html:"]
 
 
+def test_a_prefix_stands_before_the_text(tiny_seq2seq, tmp_path, capsys) -> None:
+    (tmp_path / "a.txt").write_text("a boat .")
+    (tmp_path / "b.txt").write_text("the king: a boat .")
+    common = ["-m", str(tiny_seq2seq("t5")), "--max-new-tokens", "9", "--quiet"]
+    _, plain, _ = _run(capsys, str(tmp_path / "a.txt"), *common)
+    _, given, _ = _run(capsys, str(tmp_path / "a.txt"), *common, "--prefix", "the king: ")
+    _, written, _ = _run(capsys, str(tmp_path / "b.txt"), *common)
+    assert given == written != plain
+
+
 def test_a_pdf_is_summarised_or_refused(model, tmp_path, capsys) -> None:
     import pypdf
 

@@ -13,6 +13,7 @@ from transformers import Seq2SeqTrainingArguments
 
 from narrows._plural import count
 from narrows.data import SummaryExample, TokenCache, token_budget_batches
+from narrows.data.long_inputs import InputEncoder
 from narrows.evaluation.rouge import Rouge
 from narrows.evaluation.summaries import mean_scores, write_summaries
 from narrows.hf.seq2seq import input_encoder
@@ -98,13 +99,18 @@ def _rows(recipe: SummaryRecipe, parts: Sequence[DataPart], tokenizer: Any, data
             eos=tokenizer.eos_token_id,
             seed=recipe.optimiser.seed,
         )
-    cut = recipe.data.truncation.make()
     return SummaryRows(
         read_corpus(parts, data, cache),
-        [(input_encoder(tokenizer, truncation=cut, max_tokens=length), length, share) for length, share in stages],
+        [(_encoder(recipe, tokenizer, length), length, share) for length, share in stages],
         max_output_tokens=recipe.data.max_output_tokens,
         eos=tokenizer.eos_token_id,
     )
+
+
+def _encoder(recipe: SummaryRecipe, tokenizer: Any, max_tokens: int) -> InputEncoder:
+    """One for training and evaluation, so that both read alike."""
+    cut = recipe.data.truncation.make()
+    return input_encoder(tokenizer, truncation=cut, max_tokens=max_tokens, prefix=recipe.data.prefix)
 
 
 def _batches(recipe: SummaryRecipe, rows: Rows) -> GrowingPlan:
@@ -156,14 +162,11 @@ def _rouge(
     """Mean ROUGE of what the model writes of the tune data, a few records in memory at a time."""
     model.eval()
     rouge = Rouge(words=recipe.evaluate.words)
-    encoder = input_encoder(
-        tokenizer, truncation=recipe.data.truncation.make(), max_tokens=recipe.data.max_input_tokens
-    )
     written = write_summaries(
         model,
         tokenizer,
         examples,
-        encoder=encoder,
+        encoder=_encoder(recipe, tokenizer, recipe.data.max_input_tokens),
         options=recipe.generation.options(),
         batch_tokens=recipe.evaluate.batch_tokens,
         autocast=autocast,
