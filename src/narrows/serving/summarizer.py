@@ -101,8 +101,7 @@ class Summarizer:
         Args:
             documents: a text, or several.
             query: what the summary is to answer; None: the whole.
-            max_input_tokens: longest input; None: all is read, or with a `truncation` as much as the model was trained
-                on.
+            max_input_tokens: longest input; None: all is read, or with a `truncation` what the model was trained on.
             truncation: what is read of longer texts: `head`, `head+tail`, `windows` (each is summarised) or
                 `retriever`, or one of `narrows.data`; None: `head`.
             num_beams: None: as the model's generation config says; 1 is greedy.
@@ -136,8 +135,7 @@ class Summarizer:
             if not _is_of_memory(error):
                 raise
             raise self._too_long(longest, beams) from error
-        report = encoded.report
-        trained = self.trained
+        trained, report = self.trained, encoded.report
         return Summary(
             "\n".join(filter(None, written)),
             report.kept,
