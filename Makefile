@@ -24,7 +24,7 @@ setup: $(STAMP) ## Make .venv and install narrows with its tools, everything pin
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt torch
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[reader,bench,report,eval,dev]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[reader,bench,report,pdf,eval,dev]'
 	touch $@
 
 .PHONY: demo

@@ -1,6 +1,7 @@
 """`narrows evaluate` of summarisers: ROUGE with its intervals, taken up again, beside another, options by kind."""
 
 import json
+import shutil
 
 import pytest
 
@@ -55,6 +56,22 @@ def test_summaries_are_scored_as_rouge_scores_them(kind, ask, tmp_path, data) ->
     assert figures["tokens_not_read"] == sum(one["dropped"] for one in written) > 0
     assert figures["records_cut"] == sum(one["dropped"] > 0 for one in written)
     assert figures["reading"]["truncation"] == {"name": "head"}
+
+
+def test_a_prefix_is_the_models_or_the_calls(ask, tiny_seq2seq, data, tmp_path, capsys) -> None:
+    shutil.copytree(tiny_seq2seq("t5"), tmp_path / "own")
+    config = json.loads((tmp_path / "own" / "config.json").read_text())
+    noted = {"max_input_tokens": 24, "truncation": {"name": "head"}, "prefix": "the king: "}
+    (tmp_path / "own" / "config.json").write_text(json.dumps({**config, "narrows_inputs": noted}))
+    code, out, _ = ask("t5", "--json", *READ, "--prefix", "the king: ")
+    given = json.loads(out)
+    assert code == 0 and given["reading"]["prefix"] == "the king: "
+    assert main(["evaluate", str(tmp_path / "own"), str(data), "--json", "--max-new-tokens", "6"]) == 0
+    own = json.loads(capsys.readouterr().out)
+    assert {**own, "model": ""} == {**given, "model": ""}
+    # Another prefix is another evaluation, with a file of its own.
+    assert main(["evaluate", str(tmp_path / "own"), str(data), "--json", "--prefix", "a/b: "]) == 0
+    assert (tmp_path / "own" / "evaluation" / "test-prefix-a_b_.jsonl").is_file()
 
 
 def test_a_stopped_evaluation_goes_on(ask, tmp_path, monkeypatch) -> None:

@@ -53,6 +53,44 @@ def test_several_files_are_one_input_or_each_by_itself(files, model, capsys) -> 
     assert [line for line in out.splitlines() if line.endswith(":")] == ["a.txt:", "b.md:", "c.html:"]
 
 
+def test_a_prefix_stands_before_the_text(tiny_seq2seq, tmp_path, capsys) -> None:
+    (tmp_path / "a.txt").write_text("a boat .")
+    (tmp_path / "b.txt").write_text("the king: a boat .")
+    common = ["-m", str(tiny_seq2seq("t5")), "--max-new-tokens", "9", "--quiet"]
+    _, plain, _ = _run(capsys, str(tmp_path / "a.txt"), *common)
+    _, given, _ = _run(capsys, str(tmp_path / "a.txt"), *common, "--prefix", "the king: ")
+    _, written, _ = _run(capsys, str(tmp_path / "b.txt"), *common)
+    assert given == written != plain
+
+
+def test_a_pdf_is_summarised_or_refused(model, tmp_path, capsys) -> None:
+    import pypdf
+
+    stream = b"BT /F1 12 Tf 50 700 Td (The old mill near the river.) Tj ET"
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Contents 4 0 R "
+        b"/Resources << /Font << /F1 5 0 R >> >> >>",
+        b"<< /Length %d >>\nstream\n%b\nendstream" % (len(stream), stream),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    body = b"".join(b"%d 0 obj\n%b\nendobj\n" % each for each in enumerate(objects, start=1))
+    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.4\n" + body + b"trailer << /Root 1 0 R >>\nstartxref\n0\n%%EOF\n")
+    (tmp_path / "a.txt").write_text("The old mill near the river.")
+    found = []
+    for name in ("a.pdf", "a.txt"):
+        code, out, err = _run(capsys, str(tmp_path / name), "-m", model, "--json", "--max-new-tokens", "4", "--quiet")
+        assert code == 0 and err == ""
+        found.append({**json.loads(out), "documents": [], "seconds": 0})
+    assert found[0] == found[1]
+    writer = pypdf.PdfWriter()
+    writer.add_blank_page(600, 800)
+    writer.write(tmp_path / "scan.pdf")
+    code, out, err = _run(capsys, str(tmp_path / "scan.pdf"), "-m", model)
+    assert (code, out) == (2, "") and "expected text in scan.pdf, but its pages hold none, as in a scan" in err
+
+
 def test_options_reach_the_model(files, model, capsys) -> None:
     options = ["--max-input-tokens", "20", "--truncation", "head+tail", "--beams", "2", "--query", "what was built?"]
     code, out, err = _run(capsys, files[0], "-m", model, "--json", "--max-new-tokens", "3", *options)

@@ -25,6 +25,27 @@ def test_documents_are_joined_and_the_query_stands_before_them():
     assert encoder(20).encode(["ab"]).inputs == [[*letters("ab"), 1]]
 
 
+def test_a_prefix_stands_before_all_and_takes_its_room():
+    def made(max_tokens, choose=None):
+        return InputEncoder(
+            letters,
+            truncation=choose or Head(),
+            max_tokens=max_tokens,
+            separator_ids=[0],
+            ending_ids=[1],
+            prefix_ids=letters("P:"),
+        )
+
+    assert made(20).encode(["ab"]).inputs == [[*letters("P:ab"), 1]]
+    assert made(20).encode(["ab"], query="q").inputs == [[*letters("P:q"), 0, *letters("ab"), 1]]
+    windows = made(8, Windows(overlap=1)).encode(["abcde"], query="q")
+    assert windows.inputs == [[*letters("P:q"), 0, *letters(part), 1] for part in ("abc", "cde")]
+    with pytest.raises(
+        UsageError, match="a prefix and a query that together leave room within 3 tokens, got 2 tokens;"
+    ):
+        made(3).encode(["ab"])
+
+
 def test_every_window_reads_the_query():
     made = encoder(6, Windows(overlap=1)).encode(["abcde"], query="q")
     assert made.inputs == [[*letters("q"), 0, *letters(part), 1] for part in ("abc", "cde")]
@@ -50,7 +71,7 @@ def test_no_input_is_beyond_the_budget(documents, query, named, max_tokens):
 def test_what_leaves_no_room_is_refused():
     with pytest.raises(UsageError, match="expected max_tokens of at least 1, got 0; pass a larger one"):
         encoder(0)
-    with pytest.raises(UsageError, match="expected a query that leaves room within 5 tokens, got one of 3"):
+    with pytest.raises(UsageError, match="expected a query that leaves room within 5 tokens, got 3 tokens; sh"):
         encoder(5).encode(["abc"], query="qqq")
 
 

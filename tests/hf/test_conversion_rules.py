@@ -47,6 +47,22 @@ def test_each_tensor_is_renamed_dropped_or_new():
     ]
 
 
+def test_tensors_that_differ_in_numbers_are_one_line() -> None:
+    dropped = {f"block.{n}.layer.0.norm": "no place" for n in (0, 2, 10)}
+    dropped |= {"block.1.layer.0.norm": "another reason", "block.0.layer.1.norm.x": "no place", "head": "no place"}
+    new = {f"table.{n}": "starts as a copy" for n in (1, 2)}
+    report = ConversionReport(dropped=dropped, new=new)
+    assert report.summary().splitlines() == [
+        "0 tensors used, 6 dropped, 2 new",
+        "  dropped block.*.layer.0.norm (3): no place",
+        "  dropped block.0.layer.1.norm.x: no place",
+        "  dropped block.1.layer.0.norm: another reason",
+        "  dropped head: no place",
+        "  new table.* (2): starts as a copy",
+    ]
+    assert report.as_dict() == {"used": {}, "dropped": dropped, "new": new}
+
+
 @pytest.mark.parametrize(
     ("source", "target", "text"),
     [

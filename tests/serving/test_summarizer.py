@@ -161,12 +161,42 @@ def test_a_checkpoint_without_a_tokenizer_is_refused(tiny_seq2seq, tmp_path) -> 
 def test_a_note_of_inputs_that_is_none_is_refused() -> None:
     config = AutoConfig.for_model("t5")
     assert trained_inputs(config) is None
+    note_inputs(config, TrainedInputs(64, {"name": "head"}, "summarize: "))
+    assert trained_inputs(config) == (64, {"name": "head"}, "summarize: ")
     note_inputs(config, TrainedInputs(64, {"name": "windows", "overlap": 8}))
     found = trained_inputs(config)
     assert found is not None and found.make_truncation()([5] * 60, budget=40).report.parts == 2
     config.narrows_inputs = {"max_input_tokens": 64, "truncation": {"name": "nothing"}}
-    with pytest.raises(ConversionError, match="expected `max_input_tokens` and `truncation` under 'narrows_inputs'"):
+    message = (
+        "expected `max_input_tokens`, `truncation` and perhaps a `prefix` under 'narrows_inputs' of config.json, got"
+    )
+    with pytest.raises(ConversionError, match=message):
         trained_inputs(config)
+    config.narrows_inputs = {"max_input_tokens": 64, "truncation": {"name": "head"}, "prefix": 3}
+    with pytest.raises(ConversionError, match=message):
+        trained_inputs(config)
+
+
+def test_a_prefix_is_the_models_own_or_the_calls(tiny_seq2seq, tmp_path) -> None:
+    shutil.copytree(tiny_seq2seq("t5"), tmp_path / "t5")
+    config = json.loads((tmp_path / "t5" / "config.json").read_text())
+    noted = {"max_input_tokens": 40, "truncation": {"name": "head"}, "prefix": "the king: "}
+    (tmp_path / "t5" / "config.json").write_text(json.dumps({**config, "narrows_inputs": noted}))
+    plain = Summarizer.from_pretrained(tiny_seq2seq("t5"), device="cpu")
+    own = Summarizer.from_pretrained(tmp_path / "t5", device="cpu")
+
+    def written(summarizer, text="a boat .", **options):
+        return summarizer.summarize(text, max_new_tokens=9, **options)[:3]
+
+    # As if it stood in the text, whose tokens alone are counted.
+    expected = written(plain, text="the king: a boat .")
+    for found in (written(plain, prefix="the king: "), written(plain, prefix=" the king:"), written(own)):
+        assert found[0] == expected[0] and found[1:] == written(plain)[1:]
+    assert written(own, prefix="") == written(plain)
+    assert written(plain)[0] != expected[0]
+    # Its room is taken from the documents.
+    read = [written(own, TEXT, truncation="head", **options)[1] for options in ({}, {"prefix": ""})]
+    assert read[0] < read[1] == 39
 
 
 @pytest.mark.parametrize("kind", KINDS)

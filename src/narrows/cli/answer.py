@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def command(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="What to ask.")],
     context: Annotated[
-        str, typer.Option("--context", "-c", help="The file to read (.txt, .md, .html, .jsonl); - is stdin.")
+        str, typer.Option("--context", "-c", help="The file to read (.txt, .md, .html, .jsonl, .pdf); - is stdin.")
     ],
     model: options.OptionalModel = None,
     top: Top = 3,

@@ -130,8 +130,8 @@ def command(
         fields = {name: getattr(model.config, name) for name in _OF_FAMILY[to] if hasattr(model.config, name)}
         options.emit_json({"model": out, **fields, **report.as_dict()})
     console = options.stderr_console(quiet=quiet)
-    console.print(report.summary(), markup=False)
-    console.print(f"written to {out}", markup=False)
+    console.print(report.summary(), markup=False, soft_wrap=True)
+    console.print(f"written to {out}, each tensor in conversion.json", markup=False, soft_wrap=True)
 
 
 def require_checkpoint(checkpoint: str) -> None:

@@ -10,7 +10,7 @@ import typer
 from narrows.cli import evaluate_summaries, options
 from narrows.cli.ask import MOST_CANDIDATES
 from narrows.cli.evaluation_files import default_file, write_json
-from narrows.cli.summarize import Beams, MaxInputTokens, MaxNewTokens, TruncationName
+from narrows.cli.summarize import Beams, MaxInputTokens, MaxNewTokens, Prefix, TruncationName
 from narrows.errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def command(
     truncation: TruncationName = None,
     beams: Beams = None,
     max_new_tokens: MaxNewTokens = None,
+    prefix: Prefix = None,
     device: options.Device = "auto",
     batch_tokens: options.BatchTokens = 8192,
     json: options.Json = False,
@@ -125,6 +126,7 @@ def command(
         "--truncation": truncation,
         "--beams": beams,
         "--max-new-tokens": max_new_tokens,
+        "--prefix": prefix,
     }
     if evaluate_summaries.is_summariser(model):
         _refuse("for readers only, and the model is a summariser", of_readers)

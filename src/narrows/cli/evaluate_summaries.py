@@ -1,6 +1,7 @@
 """The part of `narrows evaluate` that is for summarisers: ROUGE with its intervals, alone or beside another's."""
 
 import json as json_module
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -36,7 +37,7 @@ Words = Annotated[
     typer.Option("--words", help="How ROUGE finds words: english-stemmed unless said.", show_default=False),
 ]
 
-_CHANGING = ("records", "max_input_tokens", "truncation", "beams", "max_new_tokens")
+_CHANGING = ("records", "max_input_tokens", "truncation", "beams", "max_new_tokens", "prefix")
 _NAMES = {
     "rouge1": "ROUGE-1",
     "rouge2": "ROUGE-2",
@@ -138,7 +139,9 @@ def _evaluate(
     loaded.to(device)
     reading = _reading(loaded.config, model, given)
     how = TrainedInputs(**reading).make_truncation()
-    encoder = input_encoder(tokenizer, truncation=how, max_tokens=reading["max_input_tokens"])
+    encoder = input_encoder(
+        tokenizer, truncation=how, max_tokens=reading["max_input_tokens"], prefix=reading.get("prefix", "")
+    )
     writing = _writing(loaded.generation_config, given)
     with options.progress(len(examples), f"Summarising with {model}", quiet) as advance:
         found = evaluate_summaries(
@@ -159,12 +162,14 @@ def _evaluate(
 def _default_file(model: str, data: Path, part: str | None, given: Mapping[str, Any]) -> Path:
     """As of a reader, with the options that change what is written in its name: each has a file of its own."""
     path = default_file(model, data, part)
-    changes = [f"-{name}-{given[name]}" for name in _CHANGING if given[name] is not None]
+    # A prefix holds what no file's name should; two that look alike are told apart by what is kept in the file.
+    values = {name: re.sub(r"[^\w+.]+", "_", str(given[name])) for name in _CHANGING if given[name] is not None}
+    changes = [f"-{name}-{value}" for name, value in values.items()]
     return path.with_name(f"{path.stem}{''.join(changes)}{path.suffix}")
 
 
 def _reading(config: Any, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The longest input and the truncation: what was given, else what the model was trained on."""
+    """The longest input, the truncation and a prefix: what was given, else what the model was trained on."""
     from narrows.hf.trained_inputs import trained_inputs
 
     trained = trained_inputs(config)
@@ -174,9 +179,14 @@ def _reading(config: Any, model: str, given: Mapping[str, Any]) -> dict[str, Any
             f"expected --max-input-tokens, since {model} does not say what it was trained to read, got none; "
             "pass it, such as 16384"
         )
+    prefix = given["prefix"]
+    if prefix is None and trained is not None:
+        prefix = trained.prefix
+    # Left out where there is none: a file of an evaluation from before there were prefixes is gone on with.
+    before = {"prefix": prefix} if prefix else {}
     if given["truncation"] is not None or trained is None:
-        return {"max_input_tokens": length, "truncation": {"name": given["truncation"] or "head"}}
-    return {"max_input_tokens": length, "truncation": dict(trained.truncation)}
+        return {"max_input_tokens": length, "truncation": {"name": given["truncation"] or "head"}, **before}
+    return {"max_input_tokens": length, "truncation": dict(trained.truncation), **before}
 
 
 def _writing(generation: Any, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Folder = Annotated[
     Path,
-    typer.Argument(metavar="FOLDER", help="Folder of documents (.txt, .md, .html, .jsonl), or one file."),
+    typer.Argument(metavar="FOLDER", help="Folder of documents (.txt, .md, .html, .jsonl, .pdf), or one file."),
 ]
 CodecName = Annotated[
     Literal["fp32", "fp16", "int8"], typer.Option("--codec", help="Number format of the stored states.")

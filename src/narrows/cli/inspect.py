@@ -179,7 +179,7 @@ def _legend(pattern: "Pattern", *, reach: bool) -> str:
 def levels(
     file: Annotated[
         str,
-        typer.Argument(metavar="FILE", help="A text (.txt, .md, .html, .jsonl of one record); - is stdin."),
+        typer.Argument(metavar="FILE", help="A text (.txt, .md, .html, .pdf, .jsonl of one record); - is stdin."),
     ],
     model: options.OptionalModel = None,
     variant: Variant = None,

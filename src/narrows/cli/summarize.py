@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from narrows.documents import Document
     from narrows.serving.summarizer import Summarizer, Summary
 
-__all__ = ["Beams", "Dtype", "MaxInputTokens", "MaxNewTokens", "TruncationName", "command"]
+__all__ = ["Beams", "Dtype", "MaxInputTokens", "MaxNewTokens", "Prefix", "TruncationName", "command"]
 
 MaxInputTokens = Annotated[
     int | None,
@@ -33,6 +33,14 @@ Beams = Annotated[
 MaxNewTokens = Annotated[
     int | None, typer.Option("--max-new-tokens", min=1, help="Longest summary, in tokens.", show_default=False)
 ]
+Prefix = Annotated[
+    str | None,
+    typer.Option(
+        "--prefix",
+        help="What every input begins with, such as plain T5's 'summarize: '.",
+        show_default="what it was trained with",
+    ),
+]
 # A plain text, so that fp16 is refused with its reason.
 Dtype = Annotated[str, typer.Option("--dtype", help="Number format: float32 or bfloat16.")]
 
@@ -40,7 +48,9 @@ Dtype = Annotated[str, typer.Option("--dtype", help="Number format: float32 or b
 def command(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="Texts (.txt, .md, .html, .jsonl); several are one input; - is stdin."),
+        typer.Argument(
+            metavar="FILE...", help="Texts (.txt, .md, .html, .jsonl, .pdf); several are one input; - is stdin."
+        ),
     ],
     model: options.Model,
     query: Annotated[
@@ -52,6 +62,7 @@ def command(
     truncation: TruncationName = None,
     beams: Beams = None,
     max_new_tokens: MaxNewTokens = None,
+    prefix: Prefix = None,
     device: options.Device = "auto",
     dtype: Dtype = "float32",
     json: options.Json = False,
@@ -78,6 +89,7 @@ def command(
         "truncation": truncation,
         "num_beams": beams,
         "max_new_tokens": max_new_tokens,
+        "prefix": prefix,
     }
     groups = [[document] for document in documents] if each else [documents]
     found = []

@@ -25,7 +25,7 @@ class LongInputs(NamedTuple):
 class InputEncoder:
     """Joins documents, cuts them to what is left beside the query, and puts the query before every part.
 
-    A run reads `query, separator, part, ending`; without a query, `part, ending`.
+    A run reads `prefix, query, separator, part, ending`; without a query, `prefix, part, ending`.
 
     Args:
         tokenize: token ids of a text, without special tokens; see `narrows.data.plain_tokens`.
@@ -33,6 +33,7 @@ class InputEncoder:
         max_tokens: longest input, all that the encoder adds among it.
         separator_ids: between two documents, and between the query and them.
         ending_ids: at the end of every input, such as T5's `</s>`.
+        prefix_ids: at the front of every input, such as those of T5's `summarize:`.
 
     Raises:
         UsageError: `max_tokens` is below 1.
@@ -49,6 +50,7 @@ class InputEncoder:
         max_tokens: int,
         separator_ids: Sequence[int] = (),
         ending_ids: Sequence[int] = (),
+        prefix_ids: Sequence[int] = (),
     ) -> None:
         if max_tokens < 1:
             raise UsageError(f"expected max_tokens of at least 1, got {max_tokens}; pass a larger one.")
@@ -57,6 +59,7 @@ class InputEncoder:
         self._max_tokens = max_tokens
         self._separator = list(separator_ids)
         self._ending = list(ending_ids)
+        self._prefix = list(prefix_ids)
 
     def encode(self, documents: Sequence[str], *, query: str | None = None) -> LongInputs:
         """Encodes one record.
@@ -69,19 +72,20 @@ class InputEncoder:
             One input of at most `max_tokens` tokens; several where the truncation is `windows`.
 
         Raises:
-            UsageError: the query leaves no room for a token of the documents, or the truncation's.
+            UsageError: prefix and query leave no room for a token of the documents, or the truncation's.
         """
         return self.encode_ids([self._tokenize(text) for text in documents], query=query)
 
     def encode_ids(self, documents: Sequence[Sequence[int]], *, query: str | None = None) -> LongInputs:
         """As `encode`, of documents that are tokenized already (in a `TokenCache`, say)."""
         query_ids = [] if query is None else list(self._tokenize(query))
-        before = [*query_ids, *self._separator] if query_ids else []
+        before = [*self._prefix, *query_ids, *(self._separator if query_ids else ())]
         room = self._max_tokens - len(before) - len(self._ending)
         if room < 1:
+            what = "a prefix and a query that together leave" if self._prefix else "a query that leaves"
             raise UsageError(
-                f"expected a query that leaves room within {count(self._max_tokens, 'token')}, got one of "
-                f"{count(len(query_ids), 'token')}; shorten it or raise max_tokens"
+                f"expected {what} room within {count(self._max_tokens, 'token')}, got "
+                f"{count(len(self._prefix) + len(query_ids), 'token')}; shorten that or raise max_tokens"
             )
         ids: list[int] = []
         for number, document in enumerate(documents):

@@ -10,8 +10,9 @@ from pathlib import Path
 from narrows._text import UNREADABLE_JSON, json_problem
 from narrows.documents.decoding import UnsupportedEncoding, decode_text, starts_as_utf16
 from narrows.documents.html_text import extract_html
-from narrows.documents.sources import OnProblem, Source, format_of, scan, unreadable
-from narrows.errors import DocumentError
+from narrows.documents.pdf import extract_pdf
+from narrows.documents.sources import EXPECTED_SUFFIXES, OnProblem, Source, format_of, scan, unreadable
+from narrows.errors import DocumentError, MissingExtraError
 
 __all__ = ["Document", "read_documents"]
 
@@ -45,6 +46,7 @@ def read_documents(folder_or_file: Path | str, on_problem: OnProblem) -> Iterato
 
     One file is in memory at a time, of a JSONL file in UTF-8 one line and the ids seen so far. Plain text and
     Markdown come out exactly as they are in the file, line ends included; only a byte order mark is dropped.
+    PDF needs the extra `pdf`; without it each PDF is a problem of its own.
 
     Args:
         folder_or_file: a folder (read with everything below it), or a file of a known suffix.
@@ -74,7 +76,7 @@ def _read_all(sources: list[Source], root: Path, on_problem: OnProblem) -> Itera
             yield document
     if not found:
         raise DocumentError(
-            f"expected a folder with .txt, .md, .html or .jsonl files that can be read, but of the "
+            f"expected a folder with {EXPECTED_SUFFIXES} files that can be read, but of the "
             f"{len(sources)} in {root} not one could be; correct the problems reported for each of them"
         )
 
@@ -88,11 +90,17 @@ def _read_source(source: Source, on_problem: OnProblem) -> Iterator[Document]:
             yield _read_file(source, kind)
     except DocumentError as error:
         on_problem(source.id, error)
+    except MissingExtraError as error:
+        # In a folder of texts, one PDF is not a reason to read none of them.
+        on_problem(source.id, DocumentError(str(error)))
     except OSError as error:
         on_problem(source.id, unreadable(source.id, error))
 
 
 def _read_file(source: Source, kind: str | None) -> Document:
+    if kind == "pdf":
+        text, title = extract_pdf(source.path.read_bytes(), source.id)
+        return _document(source.id, title or source.path.stem, text)
     text = decode_text(source.path.read_bytes(), source.id)
     title = ""
     if kind == "markdown":

@@ -9,7 +9,16 @@ from pathlib import Path
 from narrows._plural import count
 from narrows.errors import DocumentError
 
-__all__ = ["SUFFIXES", "OnProblem", "Source", "UnsupportedSuffix", "format_of", "scan", "unreadable"]
+__all__ = [
+    "EXPECTED_SUFFIXES",
+    "SUFFIXES",
+    "OnProblem",
+    "Source",
+    "UnsupportedSuffix",
+    "format_of",
+    "scan",
+    "unreadable",
+]
 
 SUFFIXES = {
     ".txt": "text",
@@ -19,10 +28,12 @@ SUFFIXES = {
     ".html": "html",
     ".htm": "html",
     ".jsonl": "jsonl",
+    ".pdf": "pdf",
 }
 """Format by file suffix; case does not matter."""
 
-_EXPECTED = ".txt, .md, .html or .jsonl"
+EXPECTED_SUFFIXES = ".txt, .md, .html, .jsonl or .pdf"
+"""For error messages."""
 
 OnProblem = Callable[[str, DocumentError], None]
 
@@ -82,7 +93,7 @@ def scan(folder: Path | str, *, on_problem: OnProblem | None = None) -> list[Sou
     if not sources:
         others = f" ({count(skipped, 'other')} skipped)" if skipped else ""
         raise DocumentError(
-            f"expected a folder with {_EXPECTED} files, but {root} holds none{others}; "
+            f"expected a folder with {EXPECTED_SUFFIXES} files, but {root} holds none{others}; "
             "name another folder or convert the files to one of these formats"
         )
     return sources
@@ -158,6 +169,6 @@ def unreadable(name: object, error: OSError) -> DocumentError:
 def _unsupported(name: str) -> UnsupportedSuffix:
     suffix = os.path.splitext(name)[1] or "none"
     return UnsupportedSuffix(
-        f"expected a {_EXPECTED} file, but {name} has the suffix {suffix!r}; "
+        f"expected a {EXPECTED_SUFFIXES} file, but {name} has the suffix {suffix!r}; "
         "convert it to one of these formats or leave it out"
     )

@@ -73,11 +73,25 @@ class ConversionReport:
         return path
 
     def summary(self) -> str:
-        """A few lines for people."""
+        """A few lines for people: tensors that differ only in numbers, as those of a model's layers, are one line."""
         lines = [f"{count(len(self.used), 'tensor')} used, {len(self.dropped)} dropped, {len(self.new)} new"]
-        lines += [f"  dropped {name}: {reason}" for name, reason in sorted(self.dropped.items())]
-        lines += [f"  new {name}: {reason}" for name, reason in sorted(self.new.items())]
+        lines += [f"  dropped {line}" for line in _by_kind(self.dropped)]
+        lines += [f"  new {line}" for line in _by_kind(self.new)]
         return "\n".join(lines)
+
+
+def _by_kind(reasons: Mapping[str, str]) -> list[str]:
+    """A line for each name, or for all names that have a reason and all but their numbers in common."""
+    kinds: dict[tuple[str, str], list[list[str]]] = {}
+    for name, reason in sorted(reasons.items()):
+        parts = re.split(r"(\d+)", name)
+        kinds.setdefault(("*".join(parts[::2]), reason), []).append(parts)
+    lines = []
+    for (_, reason), names in kinds.items():
+        # A number that is the same in all of them stays.
+        shown = "".join(column[0] if len(set(column)) == 1 else "*" for column in zip(*names, strict=True))
+        lines.append(f"{shown}{f' ({len(names)})' if len(names) > 1 else ''}: {reason}")
+    return lines
 
 
 def apply_rules(

@@ -68,14 +68,23 @@ def load_seq2seq_tokenizer(checkpoint: str | Path) -> Any:
     return _tokenizer_of(_config_of(checkpoint)[0])
 
 
-def input_encoder(tokenizer: Any, *, truncation: Truncation, max_tokens: int) -> InputEncoder:
+def input_encoder(tokenizer: Any, *, truncation: Truncation, max_tokens: int, prefix: str = "") -> InputEncoder:
     """Documents and a query into inputs, the same in training, evaluation and use.
 
     T5's end of text stands at the end, between two documents, and between the query and the documents.
+
+    Args:
+        prefix: what every input begins with, such as the `summarize: ` of plain T5. Space around it does not count: the
+            first word after it brings its own.
     """
-    end = [tokenizer.eos_token_id]
+    end, tokenize = [tokenizer.eos_token_id], plain_tokens(tokenizer)
     return InputEncoder(
-        plain_tokens(tokenizer), truncation=truncation, max_tokens=max_tokens, separator_ids=end, ending_ids=end
+        tokenize,
+        truncation=truncation,
+        max_tokens=max_tokens,
+        separator_ids=end,
+        ending_ids=end,
+        prefix_ids=tokenize(prefix.strip()),
     )
 
 

@@ -22,10 +22,12 @@ class TrainedInputs(NamedTuple):
     Attributes:
         max_input_tokens: of the longest inputs.
         truncation: how longer documents were cut: a `name`, and its options.
+        prefix: what every input began with, such as plain T5's `summarize: `.
     """
 
     max_input_tokens: int
     truncation: Mapping[str, Any]
+    prefix: str = ""
 
     def make_truncation(self) -> Truncation:
         """The truncation itself."""
@@ -50,7 +52,8 @@ def check_dtype(dtype: str) -> None:
 
 def note_inputs(config: Any, inputs: TrainedInputs) -> None:
     """Write into a config what its model is trained to read."""
-    setattr(config, _FIELD, {"max_input_tokens": inputs.max_input_tokens, "truncation": dict(inputs.truncation)})
+    noted = {"max_input_tokens": inputs.max_input_tokens, "truncation": dict(inputs.truncation)}
+    setattr(config, _FIELD, noted | ({"prefix": inputs.prefix} if inputs.prefix else {}))
 
 
 def trained_inputs(config: Any) -> TrainedInputs | None:
@@ -63,11 +66,13 @@ def trained_inputs(config: Any) -> TrainedInputs | None:
     if noted is None:
         return None
     try:
-        found = TrainedInputs(int(noted["max_input_tokens"]), dict(noted["truncation"]))
+        found = TrainedInputs(int(noted["max_input_tokens"]), dict(noted["truncation"]), noted.get("prefix", ""))
         found.make_truncation()
-    except (KeyError, TypeError, ValueError) as error:
+        if not isinstance(found.prefix, str):
+            raise TypeError
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConversionError(
-            f"expected `max_input_tokens` and `truncation` under {_FIELD!r} of config.json, got {noted!r:.80}; "
-            "mend or remove it"
+            f"expected `max_input_tokens`, `truncation` and perhaps a `prefix` under {_FIELD!r} of config.json, "
+            f"got {noted!r:.80}; mend or remove it"
         ) from error
     return found

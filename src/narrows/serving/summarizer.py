@@ -10,6 +10,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 
 from narrows._plural import count
 from narrows.data import Truncation, TruncationReport, plain_tokens, truncation
+from narrows.data.long_inputs import InputEncoder
 from narrows.errors import UsageError
 from narrows.hf.seq2seq import input_encoder, load_seq2seq, write_texts
 from narrows.hf.trained_inputs import TrainedInputs, trained_inputs
@@ -92,6 +93,7 @@ class Summarizer:
         truncation: str | Truncation | None = None,
         num_beams: int | None = None,
         max_new_tokens: int | None = None,
+        prefix: str | None = None,
         on_token: Callable[[int], None] | None = None,
     ) -> Summary:
         """Summarise one text, or several as one input.
@@ -99,12 +101,12 @@ class Summarizer:
         Args:
             documents: a text, or several.
             query: what the summary is to answer; None: the whole.
-            max_input_tokens: longest input; None: all is read, or with a `truncation` as much as the model was trained
-                on.
+            max_input_tokens: longest input; None: all is read, or with a `truncation` what the model was trained on.
             truncation: what is read of longer texts: `head`, `head+tail`, `windows` (each is summarised) or
                 `retriever`, or one of `narrows.data`; None: `head`.
             num_beams: None: as the model's generation config says; 1 is greedy.
             max_new_tokens: None: as the model's generation config says.
+            prefix: what the input begins with, such as plain T5's `summarize: `; None: what the model was trained with.
             on_token: told of each step of writing, for a progress bar.
 
         Raises:
@@ -119,7 +121,7 @@ class Summarizer:
         ids = [self._tokenize(text) for text in texts]
         if not any(ids):
             raise UsageError("expected text with words in it, got none that the tokenizer knows; pass another text")
-        encoded = self._encoder(ids, query, max_input_tokens, truncation).encode_ids(ids, query=query)
+        encoded = self._encoder(ids, query, max_input_tokens, truncation, prefix).encode_ids(ids, query=query)
         options: dict[str, Any] = {"num_beams": num_beams, "max_new_tokens": max_new_tokens}
         options = {name: value for name, value in options.items() if value is not None}
         beams = num_beams or self.model.generation_config.num_beams or 1
@@ -133,8 +135,7 @@ class Summarizer:
             if not _is_of_memory(error):
                 raise
             raise self._too_long(longest, beams) from error
-        report = encoded.report
-        trained = self.trained
+        trained, report = self.trained, encoded.report
         return Summary(
             "\n".join(filter(None, written)),
             report.kept,
@@ -145,21 +146,29 @@ class Summarizer:
         )
 
     def _encoder(
-        self, ids: Sequence[Sequence[int]], query: str | None, limit: int | None, how: str | Truncation | None
-    ):
+        self,
+        ids: Sequence[Sequence[int]],
+        query: str | None,
+        limit: int | None,
+        how: str | Truncation | None,
+        prefix: str | None,
+    ) -> InputEncoder:
+        trained = self.trained
         chosen = truncation("head" if how is None else how) if how is None or isinstance(how, str) else how
         if limit is None and how is not None:
-            trained = self.trained
             if trained is None:
                 raise UsageError(
                     "expected max_input_tokens beside a truncation, since the model does not say what it was trained "
                     "on, got none; pass it too (--max-input-tokens)"
                 )
             limit = trained.max_input_tokens
+        if prefix is None:
+            prefix = "" if trained is None else trained.prefix
         if limit is None:
-            # Everything: each text and the query, with an end of text after each.
-            limit = sum(map(len, ids)) + len(ids) + len(self._tokenize(query or "")) + 1
-        return input_encoder(self.tokenizer, truncation=chosen, max_tokens=limit)
+            # Everything: the prefix, and each text and the query with an end of text after each.
+            around = len(self._tokenize(prefix.strip())) + len(self._tokenize(query or "")) + 1
+            limit = sum(map(len, ids)) + len(ids) + around
+        return input_encoder(self.tokenizer, truncation=chosen, max_tokens=limit, prefix=prefix)
 
     def _check_room(self, tokens: int, beams: int) -> None:
         """Refuse what cannot fit before the system ends the process for it."""

@@ -55,7 +55,8 @@ def train(
             return model_folder
     run = build_run(recipe, data=data, output=output, quiet=quiet, runs=runs)
     # Only now: a recipe that could not be built does not hold the folder against its corrected form.
-    save_recipe(recipe, output / "recipe.yaml")
+    if run.trainer.is_world_process_zero():
+        save_recipe(recipe, output / "recipe.yaml")
     began = time.time()
     run.trainer.train(resume_from_checkpoint=last_checkpoint(output))
     if run.stop.stopped:
@@ -112,5 +113,6 @@ def _save(run: Run, recipe: Recipe, folder: Path, summary: dict, *, command: str
     text = json.dumps(summary, indent=1) + "\n"
     (folder.parent / "summary.json").write_text(text, encoding="utf-8")
     os.replace(partial, folder)
-    # Gigabytes that only the steps needed.
-    shutil.rmtree(folder.parent / "states", ignore_errors=True)
+    # Gigabytes that only the steps needed; a run that was stopped finds them again.
+    for name in ("states", "tokens"):
+        shutil.rmtree(folder.parent / name, ignore_errors=True)

@@ -161,12 +161,14 @@ class StopSignal(TrainerCallback):
 
 
 class JsonLog(TrainerCallback):
-    """Appends every log entry to a JSONL file, with the step and the time."""
+    """Appends every log entry to a JSONL file, with the step and the time; of several processes, the first does."""
 
     def __init__(self, path: Path):
         self._path = path
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs=None, **kwargs: Any):
+        if not state.is_world_process_zero:
+            return
         entry = {
             "step": state.global_step,
             "of": state.max_steps,

@@ -52,6 +52,14 @@ def test_a_checkpoint_is_converted_at_the_start(summary_recipe, tiny_seq2seq) ->
     assert load_seq2seq(tiny_seq2seq("tglobal"))[0].shared.weight.any()
 
 
+def test_a_recipe_gives_each_level_a_scale(summary_recipe, tiny_seq2seq) -> None:
+    section = {"checkpoint": str(tiny_seq2seq("tglobal")), "family": "mulla", "level_scales": True}
+    recipe = summary_recipe(model=section)
+    model = build_model(recipe, build_tokenizer(recipe, data=None, runs=None))
+    scales = model.encoder.level_scales
+    assert scales.requires_grad and torch.equal(scales, torch.ones_like(scales))
+
+
 def test_dropout_is_the_recipes(summary_recipe, tiny_seq2seq) -> None:
     for kind in ("mulla", "longt5", "t5"):
         recipe = summary_recipe(model={"checkpoint": str(tiny_seq2seq(kind))}, optimiser={"dropout": 0.3})

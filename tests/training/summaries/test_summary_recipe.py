@@ -99,6 +99,7 @@ _CORRUPT = {"objective": "span-corruption", "data.train": "[{format: text, file:
             "expected no `split` of plain text in .*, got 's'; leave it out",
         ),
         ({**_CORRUPT, "data.truncation": "{name: windows}"}, "expected no data.truncation in .* for span corruption"),
+        ({**_CORRUPT, "data.prefix": "'summarize: '"}, "expected no data.prefix in .* for span corruption, got 'summ"),
         (_CORRUPT, "expected data.max_output_tokens of at least 1330 in .*, got 512; raise it"),
         (
             {"data.lengths": "[4096]"},

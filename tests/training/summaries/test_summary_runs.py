@@ -1,6 +1,11 @@
 """Whole runs of summarisers: resumed as if never stopped, of every kind of model, and what they leave."""
 
+import gzip
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +15,7 @@ from safetensors.torch import load_file
 from narrows.hf.seq2seq import load_seq2seq
 from narrows.hf.trained_inputs import trained_inputs
 from narrows.training import run as run_module
+from narrows.training.recipe import load_recipe, save_recipe
 from narrows.training.run import last_checkpoint, train
 from narrows.training.summaries.build import build_run, plan_run
 
@@ -122,3 +128,63 @@ def test_the_saved_model_is_the_best_by_average(summary_recipe, summaries_folder
     assert len(kept) > 3
     assert all(torch.equal(tensor, kept[9.0][name]) for name, tensor in found.items())
     assert not torch.equal(found["shared.weight"], kept[2.0]["shared.weight"])
+
+
+@pytest.mark.parametrize(("name", "folder"), [("mulla-code", "code"), ("mulla-document-qa", "document-qa")])
+def test_a_shipped_recipe_reads_ones_own_files(name, folder, summaries_folder, tmp_path, tiny_seq2seq) -> None:
+    shutil.copytree(summaries_folder, tmp_path / folder)
+    path = Path(__file__).resolve().parents[3] / "recipes" / f"{name}.yaml"
+    recipe = load_recipe(path, settings={"model.checkpoint": str(tiny_seq2seq("mulla"))})
+    plan = plan_run(recipe, data=tmp_path)
+    assert (plan.rows, dict(plan.truncated)) == (21, {})
+
+
+def test_the_dialogue_recipe_reads_turns_and_queries(tmp_path, tiny_seq2seq) -> None:
+    turns = [{"speaker": "Anna", "content": "the mill was old ."}, {"speaker": "Ben", "content": "we built a boat ."}]
+    asked = [{"query": "what was built ?", "answer": "a boat ."}, {"query": "what was old ?", "answer": "the mill ."}]
+    meeting = {"meeting_transcripts": turns, "general_query_list": asked[:1], "specific_query_list": asked[1:]}
+    (tmp_path / "longdoc" / "qmsum").mkdir(parents=True)
+    with gzip.open(tmp_path / "longdoc" / "qmsum" / "ALL_train.jsonl.gz", "wt") as file:
+        file.write(json.dumps(meeting) + "\n")
+    path = Path(__file__).resolve().parents[3] / "recipes" / "mulla-dialogue.yaml"
+    recipe = load_recipe(path, settings={"model.checkpoint": str(tiny_seq2seq("mulla"))})
+    plan = plan_run(recipe, data=tmp_path)
+    assert (plan.rows, dict(plan.truncated)) == (2, {})
+
+
+def test_a_finished_run_keeps_no_tokens_and_a_stopped_one_does(
+    summary_recipe, summaries_folder, tmp_path, stop_at
+) -> None:
+    recipe = summary_recipe()
+    stop_at(1)
+    assert train(recipe, data=summaries_folder, output=tmp_path, quiet=True) is None
+    assert list((tmp_path / "tokens").iterdir())
+    stop_at(None)
+    train(recipe, data=summaries_folder, output=tmp_path, quiet=True)
+    assert not (tmp_path / "tokens").exists()
+    assert (tmp_path / "truncation.jsonl").is_file()
+
+
+_OF_ONE_PROCESS = """
+import os, sys
+from pathlib import Path
+from narrows.training.recipe import load_recipe, save_recipe
+from narrows.training.summaries.build import build_run
+
+# A folder for each, so that it shows who wrote.
+output = Path(sys.argv[3]) / os.environ["RANK"]
+run = build_run(load_recipe(Path(sys.argv[1])), data=Path(sys.argv[2]), output=output, quiet=True)
+run.trainer.log({"loss": 1.0})
+"""
+
+
+@pytest.mark.slow
+def test_of_several_processes_the_first_alone_writes(summary_recipe, summaries_folder, tmp_path) -> None:
+    save_recipe(summary_recipe(), tmp_path / "recipe.yaml")
+    script = tmp_path / "one.py"
+    script.write_text(_OF_ONE_PROCESS)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    arguments = [script, tmp_path / "recipe.yaml", summaries_folder, tmp_path]
+    subprocess.run([*launch, *map(str, arguments)], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    first, second = ({path.name for path in (tmp_path / rank).iterdir()} for rank in "01")
+    assert first - second == {"log.jsonl", "truncation.jsonl"}

@@ -109,15 +109,21 @@ def test_adafactor_has_transformers_settings(summary_recipe, summaries_folder, t
     assert {scheduler.lr_lambdas[0](step) for step in range(10)} == {1.0}
 
 
-def test_training_evaluation_and_use_read_the_same_tokens(summary_recipe, summaries_folder, tmp_path) -> None:
+@pytest.mark.parametrize("prefix", ["", "the king: "])
+def test_training_evaluation_and_use_read_the_same_tokens(prefix, summary_recipe, summaries_folder, tmp_path) -> None:
     from narrows.hf.seq2seq import input_encoder
+    from narrows.hf.trained_inputs import trained_inputs
     from narrows.training.summaries.data import read_examples
 
-    recipe = summary_recipe()
+    recipe = summary_recipe(data={"prefix": prefix})
     run = build_run(recipe, data=summaries_folder, output=tmp_path, quiet=True)
+    noted = trained_inputs(run.trainer.model.config)
+    assert noted == recipe.trained_inputs() and noted.prefix == prefix
     rows, (_, tokenizer) = run.trainer.train_dataset, load_seq2seq(recipe.model.checkpoint)
-    encoder = input_encoder(tokenizer, truncation=recipe.data.truncation.make(), max_tokens=32)
+    encoder = input_encoder(tokenizer, truncation=noted.make_truncation(), max_tokens=32, prefix=noted.prefix)
+    begins = [] if not prefix else tokenizer(prefix, add_special_tokens=False).input_ids
     for number, example in enumerate(read_examples(recipe.data.train[0], summaries_folder)):
         row = rows[Item(0, 0, number)]
         assert row.input_ids == encoder.encode(example.documents, query=example.query).inputs[0]
+        assert row.input_ids[: len(begins)] == begins
         assert row.labels == [*tokenizer(example.summary).input_ids[:11], 1]

@@ -13,6 +13,7 @@ from transformers import Seq2SeqTrainingArguments
 
 from narrows._plural import count
 from narrows.data import SummaryExample, TokenCache, token_budget_batches
+from narrows.data.long_inputs import InputEncoder
 from narrows.evaluation.rouge import Rouge
 from narrows.evaluation.summaries import mean_scores, write_summaries
 from narrows.hf.seq2seq import input_encoder
@@ -49,6 +50,8 @@ def plan_run(recipe: SummaryRecipe, *, data: Path, runs: Path | None = None) -> 
 def build_run(recipe: SummaryRecipe, *, data: Path, output: Path, quiet: bool = False, runs: Path | None = None) -> Run:
     """Everything a run needs, in `output`: token ids in `tokens/`, and in `truncation.jsonl` what is not read.
 
+    Of several processes each reads the data, and the first alone writes what is not read.
+
     Args:
         runs: where checkpoints that are the output of other runs are looked for first.
     """
@@ -56,7 +59,6 @@ def build_run(recipe: SummaryRecipe, *, data: Path, output: Path, quiet: bool = 
     tokenizer = build_tokenizer(recipe, data=data, runs=runs)
     rows = _rows(recipe, recipe.data.train, tokenizer, data, output / "tokens")
     batches = _batches(recipe, rows)
-    _write_cuts(rows, output / "truncation.jsonl")
     model = build_model(recipe, tokenizer, runs=runs)
     stop = StopSignal()
     trainer = SummaryTrainer(
@@ -72,6 +74,9 @@ def build_run(recipe: SummaryRecipe, *, data: Path, output: Path, quiet: bool = 
         eval_dataset=rows if recipe.data.tune else None,
         callbacks=[stop, ClockCheckpoint(), JsonLog(output / "log.jsonl")],
     )
+
+    if trainer.is_world_process_zero():
+        _write_cuts(rows, output / "truncation.jsonl")
 
     def save(folder: Path) -> None:
         model.save_pretrained(folder)
@@ -94,13 +99,18 @@ def _rows(recipe: SummaryRecipe, parts: Sequence[DataPart], tokenizer: Any, data
             eos=tokenizer.eos_token_id,
             seed=recipe.optimiser.seed,
         )
-    cut = recipe.data.truncation.make()
     return SummaryRows(
         read_corpus(parts, data, cache),
-        [(input_encoder(tokenizer, truncation=cut, max_tokens=length), length, share) for length, share in stages],
+        [(_encoder(recipe, tokenizer, length), length, share) for length, share in stages],
         max_output_tokens=recipe.data.max_output_tokens,
         eos=tokenizer.eos_token_id,
     )
+
+
+def _encoder(recipe: SummaryRecipe, tokenizer: Any, max_tokens: int) -> InputEncoder:
+    """One for training and evaluation, so that both read alike."""
+    cut = recipe.data.truncation.make()
+    return input_encoder(tokenizer, truncation=cut, max_tokens=max_tokens, prefix=recipe.data.prefix)
 
 
 def _batches(recipe: SummaryRecipe, rows: Rows) -> GrowingPlan:
@@ -152,14 +162,11 @@ def _rouge(
     """Mean ROUGE of what the model writes of the tune data, a few records in memory at a time."""
     model.eval()
     rouge = Rouge(words=recipe.evaluate.words)
-    encoder = input_encoder(
-        tokenizer, truncation=recipe.data.truncation.make(), max_tokens=recipe.data.max_input_tokens
-    )
     written = write_summaries(
         model,
         tokenizer,
         examples,
-        encoder=encoder,
+        encoder=_encoder(recipe, tokenizer, recipe.data.max_input_tokens),
         options=recipe.generation.options(),
         batch_tokens=recipe.evaluate.batch_tokens,
         autocast=autocast,

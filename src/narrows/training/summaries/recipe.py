@@ -28,7 +28,7 @@ __all__ = [
     "TruncationSection",
 ]
 
-_MULLA_OPTIONS = ("variant", "pooling_rate", "num_levels", "local_radius", "new_tables")
+_MULLA_OPTIONS = ("variant", "pooling_rate", "num_levels", "local_radius", "level_scales", "new_tables")
 
 
 class ScratchSection(Section):
@@ -61,6 +61,7 @@ class ModelSection(Section):
         or a peer of the same sizes.
     variant, pooling_rate, num_levels, local_radius, new_tables: of a Mulla that is made, as `narrows convert` has them;
         `local_radius` also of a LongT5 from scratch.
+    level_scales: of a Mulla that is made: a learnable factor on the position scores of each dynamic level.
     """
 
     checkpoint: str | None = None
@@ -70,6 +71,7 @@ class ModelSection(Section):
     pooling_rate: int | None = Field(None, ge=2)
     num_levels: int | None = Field(None, ge=1)
     local_radius: int | None = Field(None, ge=1)
+    level_scales: bool | None = None
     new_tables: Literal["local", "global"] | None = None
 
     def mulla_options(self) -> dict[str, Any]:
@@ -128,6 +130,7 @@ class DataSection(Section):
     """Attributes:
     max_input_tokens: longest input, the query among it.
     max_output_tokens: longest summary.
+    prefix: what every input begins with, such as plain T5's `summarize: `; the model keeps it for its use.
     lengths: `max_input_tokens` of the stages of a run, growing up to it; none: one stage.
     shares: of the steps, that each stage takes, as far as whole records allow; none: equal ones.
     """
@@ -137,6 +140,7 @@ class DataSection(Section):
     truncation: TruncationSection = TruncationSection()  # type: ignore[call-arg]
     max_input_tokens: int = Field(8192, ge=8)
     max_output_tokens: int = Field(512, ge=2)
+    prefix: str = ""
     lengths: list[int] = Field(default_factory=list)
     shares: list[float] = Field(default_factory=list)
 
@@ -251,7 +255,7 @@ class SummaryRecipe(Recipe):
 
     def trained_inputs(self) -> TrainedInputs:
         """What the model is going to have been trained to read."""
-        return TrainedInputs(self.data.max_input_tokens, self.data.truncation.options())
+        return TrainedInputs(self.data.max_input_tokens, self.data.truncation.options(), self.data.prefix)
 
     def check(self, path: Path) -> None:
         """Where the model comes from, what its objective reads, and how its inputs grow.
@@ -298,6 +302,10 @@ class SummaryRecipe(Recipe):
                 raise RecipeError(f"expected `split` and `part` together in {path}, got one of them; give both or none")
             if part.format == "text" and part.split is not None:
                 raise RecipeError(f"expected no `split` of plain text in {path}, got {part.split!r}; leave it out")
+        if self.corrupts and self.data.prefix:
+            raise RecipeError(
+                f"expected no data.prefix in {path} for span corruption, got {self.data.prefix!r}; leave it out"
+            )
         if self.corrupts and self.data.truncation != TruncationSection():
             raise RecipeError(
                 f"expected no data.truncation in {path} for span corruption, which reads all; leave it out"
