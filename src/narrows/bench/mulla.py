@@ -9,6 +9,7 @@ from narrows.bench.encoders import Side
 from narrows.bench.mulla_gate import MULLA
 from narrows.bench.pairs import Pair, compare_memory, compare_times, needs_memory, sides_of
 from narrows.bench.rows import Context, Group, Row
+from narrows.bench.summaries import summary_groups
 
 __all__ = ["CHECKS", "groups"]
 
@@ -75,6 +76,7 @@ def groups(context: Context) -> list[Group]:
         *[_generation(length) for length in (8192, 16_384)],
         _conversion(),
         *_curve(),
+        *summary_groups(list(context.models)),
     ]
 
 

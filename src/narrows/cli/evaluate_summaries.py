@@ -102,7 +102,7 @@ def run(
 
 
 def _examples(data: Path, split: Path | None, part: str | None, given: Mapping[str, Any]) -> "list[SummaryExample]":
-    from narrows.data import normalize_title, read_split, read_summaries
+    from narrows.data import evenly_spread, normalize_title, read_split, read_summaries
 
     if (split is None) != (part is None):
         raise UsageError("expected --split and --part together, got one of them; pass both or none")
@@ -114,9 +114,7 @@ def _examples(data: Path, split: Path | None, part: str | None, given: Mapping[s
         examples = [example for example in examples if normalize_title(example.id) in parts[part]]
     if not examples:
         raise UsageError(f"expected records in {data}, got none; check the file and --part")
-    wanted = given["records"] or len(examples)
-    step = max(1.0, len(examples) / wanted)
-    return [examples[int(index * step)] for index in range(min(wanted, len(examples)))]
+    return list(evenly_spread(examples, given["records"]))
 
 
 def _evaluate(

@@ -8,6 +8,7 @@ from narrows.data.negatives import add_unanswerable_pairs
 from narrows.data.packing import join_pair, passage_start, restore, shuffled_batches, token_budget_batches
 from narrows.data.plain import AS_PLAIN_TEXT
 from narrows.data.spans import EncodedSpans, SpanEncoder, SpanFeature
+from narrows.data.spread import evenly_spread
 from narrows.data.squad import (
     Answer,
     QAExample,
@@ -42,6 +43,7 @@ __all__ = [
     "TruncationReport",
     "add_unanswerable_pairs",
     "cloze_examples",
+    "evenly_spread",
     "join_contexts",
     "join_pair",
     "normalize_title",

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import AutoConfig, AutoTokenizer
 
 from narrows._plural import count
-from narrows.data import SpanEncoder
+from narrows.data import SpanEncoder, evenly_spread
 from narrows.deformer import DeformerForQuestionAnswering
 from narrows.deformer.bert import BertLayer
 from narrows.deformer.convert import convert_checkpoint, from_pretrained_encoder
@@ -161,11 +161,7 @@ def _store_lower_states(
 
 
 def _tune_evaluation(recipe: SpanRecipe, tokenizer: Any, data: Path, *, max_answer_tokens: int):
-    examples = read_parts(recipe.data.tune, data, seed=recipe.optimiser.seed)
-    if recipe.data.tune_limit is not None and recipe.data.tune_limit < len(examples):
-        # Evenly spread, so that every article has its share.
-        step = len(examples) / recipe.data.tune_limit
-        examples = [examples[int(index * step)] for index in range(recipe.data.tune_limit)]
+    examples = evenly_spread(read_parts(recipe.data.tune, data, seed=recipe.optimiser.seed), recipe.data.tune_limit)
     encoder = SpanEncoder(
         tokenizer,
         max_question_tokens=recipe.data.max_question_tokens,

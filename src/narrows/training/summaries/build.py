@@ -12,7 +12,7 @@ from torch import nn
 from transformers import Seq2SeqTrainingArguments
 
 from narrows._plural import count
-from narrows.data import SummaryExample, TokenCache, token_budget_batches
+from narrows.data import SummaryExample, TokenCache, evenly_spread, token_budget_batches
 from narrows.data.long_inputs import InputEncoder
 from narrows.evaluation.rouge import Rouge
 from narrows.evaluation.summaries import mean_scores, write_summaries
@@ -152,7 +152,7 @@ def _evaluation(recipe: SummaryRecipe, tokenizer: Any, data: Path, output: Path)
     if recipe.corrupts:
         rows = _rows(recipe, recipe.data.tune, tokenizer, data, output / "tokens")
         return partial(_loss, rows=rows, recipe=recipe, autocast=autocast)
-    examples = _spread([e for part in recipe.data.tune for e in read_examples(part, data)], recipe.evaluate.limit)
+    examples = evenly_spread([e for part in recipe.data.tune for e in read_examples(part, data)], recipe.evaluate.limit)
     return partial(_rouge, examples=examples, tokenizer=tokenizer, recipe=recipe, autocast=autocast)
 
 
@@ -180,7 +180,7 @@ def _loss(model: Any, *, rows: CorruptedRows, recipe: SummaryRecipe, autocast: b
     model.eval()
     objective, collate = SummaryObjective(), _collate(model)
     last = len(rows.stages) - 1
-    chosen = _spread(range(len(rows)), recipe.evaluate.limit)
+    chosen = evenly_spread(range(len(rows)), recipe.evaluate.limit)
     lengths = [rows.stages[last].lengths[row] for row in chosen]
     total, labels = 0.0, 0
     for batch in token_budget_batches(lengths, batch_tokens=recipe.evaluate.batch_tokens):
@@ -192,14 +192,6 @@ def _loss(model: Any, *, rows: CorruptedRows, recipe: SummaryRecipe, autocast: b
         total += float(loss) * int(counts.labels)
         labels += int(counts.labels)
     return {"loss": total / labels}
-
-
-def _spread(items: Sequence[Any], limit: int | None) -> Sequence[Any]:
-    """As many of them as the limit lets, evenly spread, so that every document has its share."""
-    if limit is None or limit >= len(items):
-        return items
-    step = len(items) / limit
-    return [items[int(index * step)] for index in range(limit)]
 
 
 def _arguments(recipe: SummaryRecipe, output: Path, *, quiet: bool) -> Seq2SeqTrainingArguments:
