@@ -31,7 +31,7 @@ class MullaT5Config(PreTrainedConfig):
         level_scales: `dynamic` only: a learnable factor on the position scores of each level, 1 at the start. There are
             `max_level_scales`; higher levels share the last one.
         max_level_scales: see `level_scales`.
-        encoder_feed_forward_chunk: tokens that the encoder's feed-forward layers take at once; 0: all of them.
+        encoder_feed_forward_chunk: tokens that the encoder's feed-forward layers and norms take at once; 0: all.
         encoder_feed_forward_recompute: whether the encoder's feed-forward layers keep nothing for the backward pass and
             run once more in it, a chunk at a time.
         mulla_backend: of the encoder's attention, see `narrows.mulla.plan_attention`: `auto`, `reference`, `tiled` or

@@ -21,7 +21,7 @@ from narrows.errors import UsageError
 from narrows.hf.base import NarrowsPreTrainedModel
 from narrows.mulla.attention import MullaPlan, plan_attention
 from narrows.mulla.config import MullaT5Config
-from narrows.mulla.layers import MullaT5Attention, MullaT5Block, SpanHead
+from narrows.mulla.layers import MullaT5Attention, MullaT5Block, SpanHead, in_chunks
 
 __all__ = ["MullaT5EncoderModel", "MullaT5PreTrainedModel", "MullaT5Stack"]
 
@@ -211,7 +211,8 @@ class MullaT5Stack(MullaT5PreTrainedModel):
             states = block(states, plan.bias, plan)
             if wants and number < len(self.block):
                 kept.append(states)
-        states = _moved_back(self.dropout(self.final_layer_norm(states)), moved)
+        states = in_chunks(self.final_layer_norm, states, self.config.encoder_feed_forward_chunk)
+        states = _moved_back(self.dropout(states), moved)
         hidden = (*(_moved_back(each, moved) for each in kept), states) if wants else None
         return BaseModelOutput(last_hidden_state=states, hidden_states=hidden)
 

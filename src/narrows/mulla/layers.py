@@ -3,6 +3,8 @@
 Parameters have T5's names, so that its checkpoints, adapters and tools fit.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -13,7 +15,20 @@ from transformers.models.t5.modeling_t5 import T5LayerFF, T5LayerNorm
 from narrows.mulla.attention import MullaPlan, mulla_attention
 from narrows.mulla.config import MullaT5Config
 
-__all__ = ["MullaT5Attention", "MullaT5Block", "SpanHead"]
+__all__ = ["MullaT5Attention", "MullaT5Block", "SpanHead", "in_chunks"]
+
+
+def in_chunks(
+    layer: Callable[[Tensor], Tensor], states: Float[Tensor, "batch length width"], chunk: int
+) -> Float[Tensor, "batch length width"]:
+    """What a layer that works token by token makes of the states, with `chunk` tokens in it at once; 0: all.
+
+    The layer's inner states are in memory for a chunk only: several times the states in a feed-forward layer, and in
+    bf16 in a norm too, which computes in fp32.
+    """
+    if not 0 < chunk < states.shape[0] * states.shape[1]:
+        return layer(states)
+    return torch.cat([layer(part) for part in states.flatten(0, 1).split(chunk)]).view_as(states)
 
 
 class MullaT5Attention(nn.Module):
@@ -29,12 +44,25 @@ class MullaT5Attention(nn.Module):
         self.v = nn.Linear(config.d_model, inner, bias=False)
         self.o = nn.Linear(inner, config.d_model, bias=False)
 
-    def forward(self, states: Float[Tensor, "batch length width"], plan: MullaPlan) -> Tensor:
+    def forward(
+        self, states: Float[Tensor, "batch length width"], plan: MullaPlan, norm: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """The projected attention of the states.
+
+        Args:
+            states: `[batch, length, width]`, real tokens at the front of each row.
+            plan: of `plan_attention`.
+            norm: what the projections read of the states. Called here, since what a caller hands over is in memory
+                until the call ends: without gradients, no tensor of the states' size outlives its last use.
+        """
+        normed = norm(states)
         query, key, value = (
-            projection(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            projection(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for projection in (self.q, self.k, self.v)
         )
+        del normed
         attended = mulla_attention(query, key, value, plan, dropout=self.dropout_rate if self.training else 0.0)
+        del query, key, value
         return self.o(attended.transpose(1, 2).flatten(2))
 
 
@@ -43,12 +71,16 @@ class _SelfAttention(nn.Module):
 
     def __init__(self, config: MullaT5Config):
         super().__init__()
+        self.chunk = config.encoder_feed_forward_chunk
         self.SelfAttention = MullaT5Attention(config)
         self.layer_norm = T5LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
         self.dropout = nn.Dropout(config.dropout_rate)
 
     def forward(self, states: Tensor, plan: MullaPlan) -> Tensor:
-        return states + self.dropout(self.SelfAttention(self.layer_norm(states), plan))
+        return states + self.dropout(self.SelfAttention(states, plan, self._norm))
+
+    def _norm(self, states: Tensor) -> Tensor:
+        return in_chunks(self.layer_norm, states, self.chunk)
 
 
 class MullaT5Block(GradientCheckpointingLayer):
@@ -69,13 +101,7 @@ class MullaT5Block(GradientCheckpointingLayer):
             bias: `plan.bias`, handed over by itself so that reentrant checkpointing sees its gradient.
             plan: of `plan_attention`.
         """
-        states = self.layer[0](states, plan.with_bias(bias))
-        tokens = states.shape[0] * states.shape[1]
-        if not 0 < self.chunk < tokens:
-            return self._feed_forward(states)
-        # Token by token, so that the inner states of a chunk only are in memory.
-        chunks = [self._feed_forward(part) for part in states.flatten(0, 1).split(self.chunk)]
-        return torch.cat(chunks).view_as(states)
+        return in_chunks(self._feed_forward, self.layer[0](states, plan.with_bias(bias)), self.chunk)
 
     def _feed_forward(self, states: Tensor) -> Tensor:
         if self.recompute and torch.is_grad_enabled():

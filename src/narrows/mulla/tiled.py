@@ -39,13 +39,15 @@ class TiledPlan(NamedTuple):
         cls, bias: Float[Tensor, "levels heads offsets"], row_lengths: tuple[int, ...], pyramid: Pyramid, tile_size: int
     ) -> "TiledPlan":
         """Spread a table of scores an offset out into the scores of a tile; differentiable."""
-        wide = bias.to(torch.promote_types(bias.dtype, torch.float32))
+        if bias.requires_grad:
+            # What all tiles add to its gradient is summed in at least fp32.
+            bias = bias.to(torch.promote_types(bias.dtype, torch.float32))
         # The last entry is where the offset −1, "not visible", points to.
-        wide = functional.pad(wide, (0, 1), value=float("-inf"))
+        bias = functional.pad(bias, (0, 1), value=float("-inf"))
         parts = []
         for level in range(len(pyramid.lengths(max(row_lengths, default=0)))):
             offsets = tile_offsets(tile_size, radius=pyramid.radius, span=pyramid.span(level), device=bias.device)
-            parts.append(wide[level if len(wide) > 1 else 0][:, offsets])
+            parts.append(bias[level if len(bias) > 1 else 0][:, offsets])
         return cls(torch.cat(parts, -1), row_lengths, pyramid, tile_size)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float) -> Tensor:
@@ -184,7 +186,8 @@ class _Tile(NamedTuple):
 
     def weights(self, query: Tensor, keys: Tensor) -> Tensor:
         """Attention weights, in at least fp32."""
-        return (query @ keys.mT).to(self.mask.dtype).add_(self.mask).softmax(-1)
+        wide = torch.promote_types(query.dtype, torch.float32)
+        return (query @ keys.mT).to(wide).add_(self.mask).softmax(-1)
 
 
 def _walk(bias: Tensor, settings: _Settings, query: Tensor) -> Iterator[_Tile]:
@@ -197,7 +200,9 @@ def _walk(bias: Tensor, settings: _Settings, query: Tensor) -> Iterator[_Tile]:
     spans = [pyramid.span(level) for level in range(len(lengths))]
     widths = [window_width(tile_size, radius=pyramid.radius, span=span) for span in spans]
     firsts = list(accumulate(widths, initial=0))[:-1]
-    buffer = torch.empty_like(bias, dtype=torch.promote_types(query.dtype, torch.float32))
+    # In the states' own dtype where the scores come in it: the same scores in half of the memory.
+    kept_in = bias.dtype if bias.dtype == query.dtype else torch.promote_types(query.dtype, torch.float32)
+    buffer = torch.empty_like(bias, dtype=kept_in)
     written: list[tuple[int, slice] | None] = [None] * len(lengths)
     for queries in tiles(lengths[0], tile_size):
         windows, stop = [], 0
