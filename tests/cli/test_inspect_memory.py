@@ -56,8 +56,6 @@ def test_a_plan_for_programs(capsys, tiny) -> None:
     assert found["micro_batch"] * found["accumulation"] == 6 and found["peak"] <= found["budget"] == 20 << 20
     assert found["run"]["dtype"] == "bfloat16" and set(found["peers"]) == {"full", "local", "tglobal"}
     assert found["check"] == []
-    # With a larger budget it is one micro-batch.
-    assert json.loads(run(capsys, *arguments, "--budget", "2G")[1])["micro_batch"] == 6
 
 
 def test_inference(capsys, tiny) -> None:
