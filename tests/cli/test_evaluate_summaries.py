@@ -156,6 +156,7 @@ def test_each_mistake_is_one_sentence(ask, tmp_path, checkpoint, data) -> None:
         ),
         (["--against", str(tmp_path / "other.jsonl"), *READ], "expected `id` and `text` in line 1 of"),
         (["--against", str(checkpoint), *READ], "expected another summariser for --against"),
+        (["--against", str(tmp_path / "parts.json"), *READ], "expected a checkpoint's folder or a hub id, got"),
         ([*split, "tune", *READ], "expected --part to be one of test, got 'tune'; choose one of them"),
         ([*split, "test", *READ], "got none; check the file and --part"),
         (["--part", "test", *READ], "expected --split and --part together, got one of them; pass both or none"),
@@ -163,6 +164,8 @@ def test_each_mistake_is_one_sentence(ask, tmp_path, checkpoint, data) -> None:
         code, _, err = ask("mulla", *options)
         assert code == 2, options
         assert text in err, (options, err)
+        # What cannot be compared is told before the model itself is asked.
+        assert "Summarising" not in err or str(tmp_path / "half.jsonl") in options
     data.write_text(data.read_text().replace('"r1"', '"r0"'))
     code, _, err = ask("mulla", *READ)
     assert code == 2 and "expected every id once, got 'r0' twice; give each record its own" in err

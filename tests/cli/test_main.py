@@ -1,5 +1,7 @@
 """The top level of the command line: the list of verbs, lazy imports, exit codes, and how errors end."""
 
+import errno
+import io
 import json
 import os
 import shlex
@@ -371,3 +373,13 @@ def test_quiet_shows_nothing(capsys) -> None:
 def test_remarks_go_to_stderr(capsys) -> None:
     options.stderr_console().print("remark")
     assert capsys.readouterr() == ("", "remark\n")
+
+
+def test_a_full_disk_in_the_midst_of_writing_is_one_sentence(capsys, monkeypatch) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    assert main(["inspect", "mask", "full", "--length", "8"]) == 1
+    assert "narrows: error: expected room for what is written, got No space left" in capsys.readouterr().err

@@ -53,6 +53,16 @@ def test_several_files_are_one_input_or_each_by_itself(files, model, capsys) -> 
     assert [line for line in out.splitlines() if line.endswith(":")] == ["a.txt:", "b.md:", "c.html:"]
 
 
+def test_a_folder_is_all_that_lies_in_it(files, model, tmp_path, capsys) -> None:
+    (tmp_path / "other.xyz").write_text("not read")
+    folder = [str(tmp_path), "-m", model, "--json", "--max-new-tokens", "4"]
+    code, out, err = _run(capsys, *folder, "--each")
+    assert code == 0 and "other.xyz" in err
+    assert [one["documents"] for one in json.loads(out)["summaries"]] == [["a.txt"], ["b.md"], ["c.html"]]
+    code, out, _ = _run(capsys, *folder, "--quiet")
+    assert code == 0 and json.loads(out)["documents"] == ["a.txt", "b.md", "c.html"]
+
+
 def test_a_prefix_stands_before_the_text(tiny_seq2seq, tmp_path, capsys) -> None:
     (tmp_path / "a.txt").write_text("a boat .")
     (tmp_path / "b.txt").write_text("the king: a boat .")

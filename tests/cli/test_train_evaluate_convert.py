@@ -175,6 +175,8 @@ def test_convert_used_wrongly(tiny_bert, tmp_path, capsys) -> None:
     assert "(nothing there); check the path" in _refused(capsys, "convert", str(tmp_path / "no"), out, "-k", "1")
     assert "without config.json" in _refused(capsys, "convert", str(tmp_path), out, "-k", "1")
     (tmp_path / "file").write_text("")
+    own = ["convert", str(tiny_bert), str(tiny_bert / ".." / tiny_bert.name), "-k", "1", "--force"]
+    assert "expected another folder than the checkpoint's own" in _refused(capsys, *own)
     assert "(a file)" in _refused(capsys, "convert", str(tmp_path / "file"), out, "-k", "1")
     assert "got the file" in _refused(capsys, "convert", str(tiny_bert), str(tmp_path / "file"), "-k", "1")
     below = str(tmp_path / "file" / "x")

@@ -40,10 +40,14 @@ def test_a_prefix_stands_before_all_and_takes_its_room():
     assert made(20).encode(["ab"], query="q").inputs == [[*letters("P:q"), 0, *letters("ab"), 1]]
     windows = made(8, Windows(overlap=1)).encode(["abcde"], query="q")
     assert windows.inputs == [[*letters("P:q"), 0, *letters(part), 1] for part in ("abc", "cde")]
-    with pytest.raises(
-        UsageError, match="a prefix and a query that together leave room within 3 tokens, got 2 tokens;"
-    ):
+    with pytest.raises(UsageError, match="a prefix that leaves room within 3 tokens, got 2 tokens; shorten that"):
         made(3).encode(["ab"])
+    with pytest.raises(
+        UsageError, match="a prefix and a query that together leave room within 5 tokens, got 3 tokens; shorten"
+    ):
+        made(5).encode(["ab"], query="q")
+    with pytest.raises(UsageError, match="of at least 2 tokens, for one of the text and what ends it, got room for 1;"):
+        InputEncoder(letters, truncation=Head(), max_tokens=1, ending_ids=[1]).encode(["ab"])
 
 
 def test_every_window_reads_the_query():

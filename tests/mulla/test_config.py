@@ -24,6 +24,13 @@ BAD = [
         {"variant": "fixed", "level_scales": True},
         "`level_scales` must be False for the fixed variant, whose levels have a table each, got True; leave it out",
     ),
+    ({"local_radius": 2**40}, "`local_radius` must be at most 1,048,576, got 1,099,511,627,776; choose a smaller one"),
+    ({"pooling_rate": 2**70}, "`pooling_rate` must be at most 1,048,576, got 1,180,591,"),
+    ({"variant": "fixed", "num_levels": 10**11}, "`num_levels` must be at most 62, got 100,000,000,000; choose"),
+    (
+        {"variant": "fixed", "num_levels": 50, "pooling_rate": 8},
+        r"`num_levels` must be so few that a slot covers less than 2\^62 tokens, got 50 with the pooling rate 8;",
+    ),
     ({"max_level_scales": 0}, "`max_level_scales` must be at least 1, got 0; give it a size"),
     ({"d_model": 0}, "`d_model` must be at least 1, got 0; give it a size"),
     ({"num_decoder_layers": 0}, "`num_decoder_layers` must be at least 1, got 0; give it a size"),

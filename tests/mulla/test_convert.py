@@ -158,6 +158,8 @@ def test_new_tables_are_copies_of_the_sources_own(tmp_path):
         "there are no global tokens",
         "there are no global tokens; new_tables='global' would keep it",
     ]
+    # What would not help is not advised.
+    assert "there are no global tokens; one table serves all levels" in convert_checkpoint(tmp_path)[1].dropped.values()
     model, report = convert_checkpoint(tmp_path, variant="fixed", new_tables="global")
     first, *others = (table.weight for table in model.encoder.relative_attention_bias)
     assert torch.equal(first, local) and all(torch.equal(other, of_global) for other in others)

@@ -85,6 +85,15 @@ def test_unpool_is_the_adjoint_of_pool(length, rate, levels):
     torch.testing.assert_close(got, expected, atol=1e-10, rtol=1e-10)
 
 
+def test_a_rate_beyond_the_text_takes_no_longer_than_the_text():
+    # A step for each slot that one *could* cover would not end.
+    states = _states(9)
+    pooled = pool(states, pooling_rate=2**40, num_levels=2)
+    torch.testing.assert_close(pooled[1], states.mean(2, keepdim=True))
+    gradient = unpool_([torch.zeros_like(states), torch.ones_like(pooled[1])], pooling_rate=2**40)
+    torch.testing.assert_close(gradient, torch.full_like(states, 1 / 9))
+
+
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [

@@ -2,14 +2,17 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, T5Config
 
 from narrows import Summarizer
 from narrows.errors import ConversionError, UsageError
 from narrows.hf.register import register_all
+from narrows.hf.seq2seq import load_seq2seq, require_known_tokens
 from narrows.hf.trained_inputs import TrainedInputs, note_inputs, trained_inputs
 from narrows.serving import summarizer as summarizer_module
 from narrows.serving.summary_memory import available_bytes, largest_input, needed_bytes
@@ -89,7 +92,10 @@ def test_each_step_of_writing_is_told(tiny_seq2seq) -> None:
         (" \n\t", {}, "expected words in the text to summarise, got only spaces; leave it out"),
         (["a boat", ""], {}, "expected words in text 2 to summarise, got nothing"),
         ([], {}, "expected at least one text to summarise, got none; pass a text"),
-        ("\u0001 \u0002", {}, None),
+        ("\u0001 \u0002", {}, "expected text with words in it, got none that the tokenizer knows; pass another text"),
+        ("会議では橋の建設が決定された。", {}, "expected text with words in it, got none that the tokenizer knows"),
+        ("a boat", {"query": "会議"}, "expected a query with words in it, got none that the tokenizer knows; ask in"),
+        ("a boat", {"max_input_tokens": 1}, "expected an input of at least 2 tokens, for one of the text and what"),
         ("a boat", {"num_beams": 0}, "expected num_beams of at least 1, got 0"),
         ("a boat", {"max_new_tokens": 0}, "expected max_new_tokens of at least 1, got 0"),
         ("a boat", {"max_input_tokens": 0}, "expected max_tokens of at least 1, got 0"),
@@ -99,12 +105,20 @@ def test_each_step_of_writing_is_told(tiny_seq2seq) -> None:
 )
 def test_bad_input_is_one_sentence(documents, options, text, tiny_seq2seq) -> None:
     summarizer = Summarizer.from_pretrained(tiny_seq2seq("mulla"), device="cpu")
-    if text is None:
-        # Characters that the tokenizer does not know are still tokens.
-        assert summarizer.summarize(documents, max_new_tokens=2).tokens_read > 0
-        return
     with pytest.raises(UsageError, match=text):
         summarizer.summarize(documents, **options)
+
+
+def test_unknown_words_among_known_ones_are_read(tiny_seq2seq) -> None:
+    summarizer = Summarizer.from_pretrained(tiny_seq2seq("mulla"), device="cpu")
+    known = summarizer.summarize("a boat", max_new_tokens=2).tokens_read
+    assert summarizer.summarize("a 会議 boat", max_new_tokens=2).tokens_read > known
+
+
+def test_beams_that_do_not_fit_are_refused(tiny_seq2seq) -> None:
+    summarizer = Summarizer.from_pretrained(tiny_seq2seq("t5"), device="cpu")
+    with pytest.raises(UsageError, match=r"none fits beside 1,000,000,000 beams: pass fewer \(--beams\)"):
+        summarizer.summarize("a boat", num_beams=10**9)
 
 
 def test_a_text_that_leaves_no_token_is_refused(tiny_seq2seq, monkeypatch) -> None:
@@ -142,6 +156,39 @@ def test_checkpoints_of_another_kind_are_refused(tiny_bert, tiny_seq2seq, tmp_pa
     (tmp_path / "unknown" / "model.bin").write_bytes(b"")
     with pytest.raises(ConversionError, match="expected a config.json of a known model in .*unknown, got none"):
         Summarizer.from_pretrained(tmp_path / "unknown")
+
+
+@pytest.mark.parametrize("kind", ["mulla", "t5"])
+def test_weights_that_cannot_write_are_refused(kind, tiny_seq2seq, tmp_path) -> None:
+    def changed(**fields) -> Path:
+        folder = tmp_path / "-".join(fields)
+        shutil.copytree(tiny_seq2seq(kind), folder)
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+        return folder
+
+    broken = tmp_path / "nan"
+    shutil.copytree(tiny_seq2seq(kind), broken)
+    tensors = load_file(broken / "model.safetensors")
+    name = next(name for name in sorted(tensors) if name.endswith("SelfAttention.q.weight"))
+    tensors[name][0, 0] = float("nan")
+    save_file(tensors, broken / "model.safetensors", metadata={"format": "pt"})
+    for folder, text in (
+        (broken, f"expected finite weights in {broken}, got NaN or infinity in {name}; train it again"),
+        (changed(num_heads=7), r"in the shape \[.*\] that its config.json asks for, got \[.*\]; copy the checkpoint"),
+        (
+            changed(decoder_start_token_id=None, x=1),
+            "expected a decoder_start_token_id in config.json of .*, got none",
+        ),
+    ):
+        with pytest.raises(ConversionError, match=text):
+            Summarizer.from_pretrained(folder)
+
+
+def test_a_tokenizer_of_another_model_is_refused(tiny_seq2seq) -> None:
+    _, tokenizer = load_seq2seq(tiny_seq2seq("t5"))
+    with pytest.raises(ConversionError, match="expected at least .* embeddings in small, one for each of .*, got 3"):
+        require_known_tokens(T5Config(vocab_size=3), tokenizer, "small")
 
 
 def test_a_checkpoint_without_a_tokenizer_is_refused(tiny_seq2seq, tmp_path) -> None:

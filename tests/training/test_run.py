@@ -2,17 +2,21 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from narrows.deformer import DeformerForQuestionAnswering
-from narrows.errors import UsageError
+from narrows.errors import NarrowsError, UsageError
 from narrows.training import run as run_module
 from narrows.training.run import last_checkpoint, train
 from narrows.training.spans.build import build_run
+from narrows.training.trainer import JsonLog
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -130,3 +134,42 @@ def test_a_checkpoint_is_looked_for_among_the_runs_first(make_recipe, squad_fold
     shutil.copytree(tiny_bert, runs / "first" / "model")
     recipe = make_recipe(model={"checkpoint": "first/model"}, optimiser={"epochs": 0.2})
     assert train(recipe, data=squad_folder, output=tmp_path / "out", quiet=True, runs=runs) is not None
+
+
+def test_two_runs_in_one_folder_are_refused_and_an_ended_one_lets_go(make_recipe, squad_folder, tmp_path) -> None:
+    recipe, output = make_recipe(optimiser={"epochs": 1}), tmp_path / "run"
+    output.mkdir()
+    hold = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], 0), fcntl.LOCK_EX); print(1, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(output)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline()
+        with pytest.raises(UsageError, match="expected .* for this run alone, got another process that trains in it;"):
+            train(recipe, data=squad_folder, output=output, quiet=True)
+        assert list(output.iterdir()) == []
+        other.kill()
+    assert train(recipe, data=squad_folder, output=output, quiet=True) == output / "model"
+
+
+def test_weights_that_are_lost_end_the_run_and_make_no_model(make_recipe, squad_folder, tmp_path, monkeypatch) -> None:
+    def build(*args, **kwargs):
+        run = build_run(*args, **kwargs)
+        with torch.no_grad():
+            next(iter(run.trainer.model.parameters())).fill_(float("nan"))  # pyright: ignore
+        return run
+
+    monkeypatch.setattr(run_module, "build_run", build)
+    recipe, output = make_recipe(optimiser={"epochs": 1}), tmp_path / "run"
+    with pytest.raises(NarrowsError, match="expected (finite weights at the end of|a finite .* at step)"):
+        train(recipe, data=squad_folder, output=output, quiet=True)
+    assert not (output / "model").exists()
+
+
+@pytest.mark.parametrize("name", ["loss", "grad_norm"])
+def test_a_loss_that_is_no_number_is_told_at_its_step(name, tmp_path) -> None:
+    log = JsonLog(tmp_path / "log.jsonl")
+    state = TrainerState(global_step=1_200, is_world_process_zero=True)
+    log.on_log(TrainingArguments(tmp_path), state, TrainerControl(), logs={name: 0.5})
+    with pytest.raises(NarrowsError, match=f"expected a finite {name} at step 1,200, got nan: the weights are lost;"):
+        log.on_log(TrainingArguments(tmp_path), state, TrainerControl(), logs={name: float("nan")})
+    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 1

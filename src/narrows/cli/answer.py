@@ -36,11 +36,16 @@ def command(
     write(reader.answer(question, documents, top_k=top), json=json, where="file")
 
 
-def read_context(name: str, *, quiet: bool) -> "list[Document]":
+def read_context(name: str, *, quiet: bool, folders: bool = False) -> "list[Document]":
     """The documents of a file, or what stdin holds; records that cannot be read are named on stderr.
 
+    Args:
+        name: a file, or `-` for stdin.
+        quiet: whether what was skipped goes untold.
+        folders: whether a folder may be named too; all that can be read below it is then meant.
+
     Raises:
-        DocumentError: nothing can be read, or a folder, in which two documents may have one id.
+        DocumentError: nothing can be read, or a folder where one file is wanted.
     """
     from narrows.documents import Document, read_documents
     from narrows.documents.decoding import decode_text
@@ -50,7 +55,7 @@ def read_context(name: str, *, quiet: bool) -> "list[Document]":
         if not text.strip():
             raise DocumentError("expected text on stdin, but it is empty; pipe a document in")
         return [Document(id="-", title="", text=text, sha256="")]
-    if Path(name).is_dir():
+    if not folders and Path(name).is_dir():
         raise DocumentError(f"expected one file, but {name} is a folder; name a file, or use `narrows index` on it")
     problems: list[tuple[str, str]] = []
     try:

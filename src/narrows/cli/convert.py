@@ -123,6 +123,8 @@ def command(
     from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 
     folder = checkpoint_folder(checkpoint)
+    if out.resolve() == folder.resolve():
+        raise UsageError(f"expected another folder than the checkpoint's own, got {out}; its weights would be lost")
     require_tokenizer(folder)
     model, report = _converter(to)(folder, task=task, **given)
     _write(model, report, folder, out)

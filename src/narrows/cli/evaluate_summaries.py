@@ -84,6 +84,8 @@ def run(
     rouge = Rouge(words=given["words"] or "english-stemmed")
     target = predictions or _default_file(model, data, part, given)
     work = {**work, "device": options.place(work["device"])}
+    if against is not None:
+        _check_rival(against, given)
     found, reading = _evaluate(model, examples, target, rouge=rouge, given=given, **work)
     figures = _figures(found, model=model, data=data, part=part, reading=reading, words=rouge.words)
     if against is not None:
@@ -195,6 +197,27 @@ def _writing(generation: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _check_rival(against: str, given: Mapping[str, Any]) -> None:
+    """Refuse what nothing can be compared with, before the hours that the model itself may take."""
+    from transformers import AutoConfig
+
+    from narrows.cli.convert import require_checkpoint
+    from narrows.evaluation.summaries import read_summaries_written
+    from narrows.hf.checkpoints import checkpoint_folder
+    from narrows.hf.seq2seq import load_seq2seq_tokenizer
+
+    if against.endswith(".jsonl"):
+        if not Path(against).is_file():
+            raise UsageError(f"expected predictions at {against}, got no such file; check --against")
+        read_summaries_written(Path(against))
+        return
+    require_checkpoint(against)
+    if not is_summariser(against):
+        raise UsageError(f"expected another summariser for --against, got {against}; compare models of one kind")
+    load_seq2seq_tokenizer(against)
+    _reading(AutoConfig.from_pretrained(checkpoint_folder(against)), against, given)
+
+
 def _rival(
     against: str,
     examples: "Sequence[SummaryExample]",
@@ -206,16 +229,10 @@ def _rival(
     work: Mapping[str, Any],
 ) -> "Mapping[str, RougeScore]":
     """The scores of another model's summaries, or of those of a file."""
-    from narrows.cli.convert import require_checkpoint
     from narrows.evaluation.summaries import read_summaries_written, score_texts
 
     if against.endswith(".jsonl"):
-        if not Path(against).is_file():
-            raise UsageError(f"expected predictions at {against}, got no such file; check --against")
         return score_texts(read_summaries_written(Path(against)), examples, rouge=rouge)
-    require_checkpoint(against)
-    if not is_summariser(against):
-        raise UsageError(f"expected another summariser for --against, got {against}; compare models of one kind")
     target = _default_file(against, data, part, given)
     return _evaluate(against, examples, target, rouge=rouge, given=given, **work)[0].scores
 

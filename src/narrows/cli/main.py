@@ -5,6 +5,7 @@ with verbs of its own, a typer application `app`. It is imported when it is call
 from the table below, so that `narrows --help` answers at once.
 """
 
+import errno
 import io
 import os
 import sys
@@ -124,10 +125,19 @@ def _run(arguments: list[str], *, debug: bool) -> int:
         return 1
     except NarrowsError as error:
         return _failed(str(error), debug=debug, code=error.exit_code)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            return _unforeseen(error, debug=debug)
+        sentence = f"expected room for what is written, got {error.strerror}; make room or write it elsewhere"
+        return _failed(sentence, debug=debug, code=1)
     except Exception as error:
-        hint = "" if debug else " (run again with --debug for the traceback)"
-        return _failed(f"{type(error).__name__}: {_squeezed(str(error))}{hint}", debug=debug, code=1)
+        return _unforeseen(error, debug=debug)
     return code if isinstance(code, int) else 0
+
+
+def _unforeseen(error: Exception, *, debug: bool) -> int:
+    hint = "" if debug else " (run again with --debug for the traceback)"
+    return _failed(f"{type(error).__name__}: {_squeezed(str(error))}{hint}", debug=debug, code=1)
 
 
 def _open_streams() -> None:

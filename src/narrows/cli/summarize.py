@@ -49,7 +49,8 @@ def command(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...", help="Texts (.txt, .md, .html, .jsonl, .pdf); several are one input; - is stdin."
+            metavar="FILE...",
+            help="Texts (.txt, .md, .html, .jsonl, .pdf), or folders of them; several are one input; - is stdin.",
         ),
     ],
     model: options.Model,
@@ -81,7 +82,7 @@ def command(
         raise UsageError("expected a question for --query, got nothing; leave it out for a summary of the whole")
     if files.count("-") > 1:
         raise UsageError("expected - for stdin once, got it several times; name it once")
-    documents = [document for name in files for document in read_context(name, quiet=quiet)]
+    documents = [document for name in files for document in read_context(name, quiet=quiet, folders=True)]
     summarizer = _load(model, device=device, dtype=dtype)
     asked = {
         "query": query,

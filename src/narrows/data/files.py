@@ -65,10 +65,10 @@ def require_unicode(text: str, expected: str) -> None:
 
 
 def open_text(path: Path) -> IO[str]:
-    """Opens UTF-8 text to read, unpacked where the name ends in `.gz`."""
+    """Opens UTF-8 text to read, unpacked where the name ends in `.gz`; a byte order mark at its front is no text."""
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
+        return gzip.open(path, "rt", encoding="utf-8-sig")
+    return path.open(encoding="utf-8-sig")
 
 
 def load_json(path: Path, wanted: str) -> Any:

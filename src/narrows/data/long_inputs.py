@@ -82,10 +82,17 @@ class InputEncoder:
         before = [*self._prefix, *query_ids, *(self._separator if query_ids else ())]
         room = self._max_tokens - len(before) - len(self._ending)
         if room < 1:
-            what = "a prefix and a query that together leave" if self._prefix else "a query that leaves"
+            parts = {"a prefix": self._prefix, "a query": query_ids}
+            found = [name for name, part in parts.items() if part]
+            if not found:
+                raise UsageError(
+                    f"expected an input of at least {count(len(self._ending) + 1, 'token')}, for one of the text and "
+                    f"what ends it, got room for {self._max_tokens}; raise the longest input"
+                )
+            what = f"{found[0]} that leaves" if len(found) == 1 else "a prefix and a query that together leave"
             raise UsageError(
                 f"expected {what} room within {count(self._max_tokens, 'token')}, got "
-                f"{count(len(self._prefix) + len(query_ids), 'token')}; shorten that or raise max_tokens"
+                f"{count(len(self._prefix) + len(query_ids), 'token')}; shorten that or raise the longest input"
             )
         ids: list[int] = []
         for number, document in enumerate(documents):

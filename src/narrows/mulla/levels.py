@@ -134,7 +134,7 @@ def pool(
     for level in range(1, num_levels):
         first = sums[:, :, ::pooling_rate]
         added = first.to(wide, copy=True)
-        for step in range(1, pooling_rate):
+        for step in range(1, min(pooling_rate, sums.shape[2])):
             item = sums[:, :, step::pooling_rate]
             added[:, :, : item.shape[2]] += item
         sums = added
@@ -170,6 +170,6 @@ def _covered(length: int, level: Tensor, span: int) -> Tensor:
 
 def _spread_(slots: Tensor, below: Tensor, pooling_rate: int) -> None:
     """Add each slot to all the slots that it covers one level below."""
-    for step in range(pooling_rate):
+    for step in range(min(pooling_rate, below.shape[2])):
         item = below[:, :, step::pooling_rate]
         item += slots[:, :, : item.shape[2]]

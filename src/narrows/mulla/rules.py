@@ -79,7 +79,7 @@ def t5_rules(source: Source, config: MullaT5Config, *, task: str, new_tables: st
     rules: _Rules = [Rename(source.table, "shared.weight")]
     rules += [Drop(re.escape(copy), f"a copy of {source.table}") for copy in source.copies]
     for prefix in _PREFIXES:
-        rules += _encoder_rules(prefix, new_tables)
+        rules += _encoder_rules(prefix, new_tables, one_table=config.num_bias_tables == 1)
         rules += _decoder_rules(prefix) if generation else [_drop_decoder(prefix)]
     if not generation:
         rules.append(Drop(r"lm_head\.weight", "the output layer of the decoder"))
@@ -99,7 +99,7 @@ def t5_rules(source: Source, config: MullaT5Config, *, task: str, new_tables: st
     return rules
 
 
-def _encoder_rules(prefix: str, new_tables: str) -> _Rules:
+def _encoder_rules(prefix: str, new_tables: str, *, one_table: bool) -> _Rules:
     rules: _Rules = []
     for kind in _ENCODER_ATTENTION:
         theirs = f"{prefix}encoder.block.{{n}}.layer.0.{kind}"
@@ -111,7 +111,8 @@ def _encoder_rules(prefix: str, new_tables: str) -> _Rules:
         if new_tables == "global":
             rules.append(Rename(global_table, f"{LEVEL_TABLES}.1.weight"))
         else:
-            rules.append(Drop(re.escape(global_table), "there are no global tokens; new_tables='global' would keep it"))
+            kept = "; one table serves all levels" if one_table else "; new_tables='global' would keep it"
+            rules.append(Drop(re.escape(global_table), f"there are no global tokens{kept}"))
     rules.append(
         Drop(rf"{re.escape(prefix)}encoder\..*\.global_input_layer_norm\.weight", "there are no global tokens")
     )

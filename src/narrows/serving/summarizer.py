@@ -119,8 +119,10 @@ class Summarizer:
                 raise UsageError(f"expected {name} of at least 1, got {value}; pass a larger one")
         began = time.perf_counter()
         ids = [self._tokenize(text) for text in texts]
-        if not any(ids):
+        if not self._knows(ids):
             raise UsageError("expected text with words in it, got none that the tokenizer knows; pass another text")
+        if query is not None and query.strip() and not self._knows([self._tokenize(query)]):
+            raise UsageError("expected a query with words in it, got none that the tokenizer knows; ask in other words")
         encoded = self._encoder(ids, query, max_input_tokens, truncation, prefix).encode_ids(ids, query=query)
         options: dict[str, Any] = {"num_beams": num_beams, "max_new_tokens": max_new_tokens}
         options = {name: value for name, value in options.items() if value is not None}
@@ -144,6 +146,11 @@ class Summarizer:
             time.perf_counter() - began,
             0 if trained is None else max(0, longest - trained.max_input_tokens),
         )
+
+    def _knows(self, ids: Sequence[Sequence[int]]) -> bool:
+        """Whether a token stands for characters; that of unknown words, which is all of a foreign script, does not."""
+        found = sorted({int(token) for row in ids for token in row} - {self.tokenizer.unk_token_id})
+        return bool(self.tokenizer.decode(found, skip_special_tokens=True).strip())
 
     def _encoder(
         self,
@@ -183,10 +190,13 @@ class Summarizer:
         fits = largest_input(self.model.config, int(0.9 * free), dtype=self.model.dtype, num_beams=beams)
         # After a failure the estimate was too low; half of what failed is then the better advice.
         fits = min(fits, tokens // 2) if self._needed(tokens, beams) <= free else fits
+        if fits < 1 and beams > 1:
+            advice = f"none fits beside {beams:,} beams: pass fewer (--beams)"
+        else:
+            advice = f"about {fits:,} fit: pass max_input_tokens (--max-input-tokens)"
         return UsageError(
             f"expected an input that fits into memory, got {count(tokens, 'token')}, which need about "
-            f"{self._needed(tokens, beams) / 1e9:.1f} GB of the {free / 1e9:.1f} GB that are free; about {fits:,} fit: "
-            "pass max_input_tokens (--max-input-tokens)"
+            f"{self._needed(tokens, beams) / 1e9:.1f} GB of the {free / 1e9:.1f} GB that are free; {advice}"
         )
 
 

@@ -10,6 +10,8 @@ __all__ = ["available_bytes", "largest_input", "needed_bytes"]
 # Copies of the scores that transformers' attention holds at once (raw, with positions, softmax, masks), as measured
 # with two layers of base width in fp32 on a CPU: T5 2,048–4,096 tokens, LongT5 8,192–16,384.
 _COPIES = {"full": 2.25, "local": 3.0, "transient-global": 5.0}
+# As `generate` holds them at once: logits, the same in fp32, their logarithms, those with the beams' own.
+_COPIES_OF_WORDS = 4
 # Of tiles of scores, whatever the length; see `narrows.mulla.tiled`.
 _TILES = 64 * 2**20
 # Beyond what is looked for: longer than any text.
@@ -31,7 +33,7 @@ def needed_bytes(config: Any, tokens: int, *, dtype: torch.dtype, num_beams: int
     states = 4 * width + 3 * inner + 2 * config.d_ff
     # Keys and values of the cross-attention stay for the whole writing, for each beam.
     kept = num_beams * (width + 2 * layers * inner)
-    return tokens * size * (states + kept) + _scores(config, tokens)
+    return tokens * size * (states + kept) + _scores(config, tokens) + _writing(config, num_beams)
 
 
 def largest_input(config: Any, room: int, *, dtype: torch.dtype, num_beams: int = 1) -> int:
@@ -51,6 +53,11 @@ def available_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return psutil.virtual_memory().available
+
+
+def _writing(config: Any, num_beams: int) -> int:
+    # Of greedy writing it is within the other numbers' error; beams keep scores of all words, in fp32, some times.
+    return 0 if num_beams == 1 else 4 * _COPIES_OF_WORDS * num_beams * config.vocab_size
 
 
 def _scores(config: Any, tokens: int) -> int:

@@ -43,6 +43,8 @@ def training_arguments(
         "use_cpu": not torch.cuda.is_available(),
         "seed": optimiser.seed,
         "logging_steps": 20,
+        # A loss that is no number ends the run; the filter would show the mean of the others.
+        "logging_nan_inf_filter": False,
         "eval_strategy": "no" if metric is None else "steps",
         "eval_steps": evaluate_every,
         "save_strategy": "steps",

@@ -1,14 +1,18 @@
 """A run from start, or from where it stopped, to a saved model."""
 
+import fcntl
 import json
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from narrows.errors import UsageError
+from narrows.errors import NarrowsError, UsageError
+from narrows.hf.checkpoints import not_finite
 from narrows.training.card import write_card
 from narrows.training.recipe import load_recipe, save_recipe
 from narrows.training.sections import Recipe
@@ -40,9 +44,17 @@ def train(
         The folder of the model; None when a signal stopped the run (it was saved; call again to go on).
 
     Raises:
-        UsageError: the folder holds a run of another recipe, or cannot be written.
+        UsageError: the folder holds a run of another recipe, cannot be written, or another process trains in it.
+        NarrowsError: the weights are no numbers any more.
     """
     _make(output)
+    with _alone(output):
+        return _train(recipe, data=data, output=output, quiet=quiet, runs=runs, command=command)
+
+
+def _train(
+    recipe: Recipe, *, data: Path, output: Path, quiet: bool, runs: Path | None, command: str | None
+) -> Path | None:
     model_folder = output / "model"
     if (output / "recipe.yaml").is_file():
         former = load_recipe(output / "recipe.yaml")
@@ -69,6 +81,7 @@ def train(
         "tune": run.trainer.evaluate(),
     }
     if run.trainer.is_world_process_zero():
+        _require_finite(run, recipe)
         _save(run, recipe, model_folder, summary, command=command or f"narrows train {recipe.name}.yaml")
     return model_folder
 
@@ -90,6 +103,40 @@ def _is_json(path: Path) -> bool:
     except (FileNotFoundError, ValueError):
         return False
     return True
+
+
+@contextmanager
+def _alone(output: Path) -> Iterator[None]:
+    """Hold the folder for this run: two would take each other's checkpoints. The system lets go of it at any end."""
+    if int(os.environ.get("RANK", "0")) != 0:
+        # The first of several processes holds it for all of them.
+        yield
+        return
+    handle = os.open(output, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(
+                f"expected {output} for this run alone, got another process that trains in it; wait for its end, or "
+                "choose another output folder"
+            ) from error
+        except OSError:
+            # A file system without locks.
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
+def _require_finite(run: Run, recipe: Recipe) -> None:
+    model = run.trainer.model
+    name = None if model is None else not_finite(model.state_dict())
+    if name is not None:
+        raise NarrowsError(
+            f"expected finite weights at the end of {recipe.name}, got NaN or infinity in {name}; train anew under "
+            "another name with a lower optimiser.learning_rate"
+        )
 
 
 def _make(output: Path) -> None:

@@ -1,6 +1,7 @@
 """transformers' Trainer with our objective, batches by tokens, checkpoints by the clock and on a signal."""
 
 import json
+import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from narrows.errors import NarrowsError
 from narrows.training.optimiser import parameter_groups
 
 __all__ = ["ClockCheckpoint", "JsonLog", "NarrowsTrainer", "Objective", "StopSignal"]
@@ -161,12 +163,22 @@ class StopSignal(TrainerCallback):
 
 
 class JsonLog(TrainerCallback):
-    """Appends every log entry to a JSONL file, with the step and the time; of several processes, the first does."""
+    """Appends every log entry to a JSONL file, with the step and the time; of several processes, the first does.
+
+    Raises:
+        NarrowsError: a loss, a norm or a score is no number, after which nothing is learnt.
+    """
 
     def __init__(self, path: Path):
         self._path = path
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs=None, **kwargs: Any):
+        for name, value in (logs or {}).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise NarrowsError(
+                    f"expected a finite {name} at step {state.global_step:,}, got {value}: the weights are lost; train "
+                    "anew under another name with a lower optimiser.learning_rate"
+                )
         if not state.is_world_process_zero:
             return
         entry = {

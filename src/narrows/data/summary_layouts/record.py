@@ -98,8 +98,8 @@ def string_or_strings(record: Any, key: str, where: str) -> list[str]:
     Raises:
         UsageError: it is missing or anything else.
     """
-    if isinstance(record, Mapping) and isinstance(record.get(key), str):
-        return [record[key]]
+    if isinstance(record, Mapping) and key in record and not isinstance(record[key], list):
+        return [field(record, key, str, where)]
     return strings(record, key, where)
 
 

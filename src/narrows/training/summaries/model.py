@@ -18,7 +18,7 @@ from narrows.errors import UsageError
 from narrows.hf.checkpoints import checkpoint_folder
 from narrows.hf.register import register_all
 from narrows.hf.sentencepiece import read_sentencepiece, sentinel_ids
-from narrows.hf.seq2seq import load_seq2seq, load_seq2seq_tokenizer
+from narrows.hf.seq2seq import load_seq2seq, load_seq2seq_tokenizer, require_known_tokens
 from narrows.hf.trained_inputs import note_inputs
 from narrows.mulla import MullaT5Config, MullaT5ForConditionalGeneration, convert_checkpoint
 from narrows.training.summaries.recipe import ModelSection, ScratchSection, SummaryRecipe
@@ -58,7 +58,7 @@ def build_model(recipe: SummaryRecipe, tokenizer: Any, *, runs: Path | None = No
     if section.scratch is not None:
         model = _from_scratch(section, section.scratch, tokenizer, dropout)
     else:
-        model = _from_checkpoint(section, find_checkpoint(str(section.checkpoint), runs), dropout)
+        model = _from_checkpoint(section, find_checkpoint(str(section.checkpoint), runs), tokenizer, dropout)
     for parameter in model.parameters():
         # A converted model's weights are those of its source's file, mapped; training writes into them.
         parameter.data = parameter.data.to(torch.float32, copy=True)
@@ -87,7 +87,7 @@ def require_sentinels(tokenizer: Any) -> list[int]:
     return found
 
 
-def _from_checkpoint(section: ModelSection, checkpoint: str, dropout: float) -> Any:
+def _from_checkpoint(section: ModelSection, checkpoint: str, tokenizer: Any, dropout: float) -> Any:
     register_all()
     if section.family == "mulla" and _is_mulla(checkpoint):
         if section.mulla_options():
@@ -97,7 +97,9 @@ def _from_checkpoint(section: ModelSection, checkpoint: str, dropout: float) -> 
             )
     elif section.family == "mulla":
         options = section.mulla_options()
-        return convert_checkpoint(checkpoint, task="generation", dropout_rate=dropout, **options)[0]
+        model = convert_checkpoint(checkpoint, task="generation", dropout_rate=dropout, **options)[0]
+        require_known_tokens(model.config, tokenizer, checkpoint)
+        return model
     return load_seq2seq(checkpoint, dropout_rate=dropout)[0]
 
 
