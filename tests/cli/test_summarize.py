@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from narrows.cli.main import main
+from narrows.hf.seq2seq import load_seq2seq
 
 TEXT = "The old mill near the river was built by the king. "
 
@@ -37,6 +38,25 @@ def test_a_file_is_summarised(kind, files, tiny_seq2seq, capsys) -> None:
     assert code == 0
     assert out.strip() and out.count("\n") == 1
     assert "a.txt: " in err and "tokens read, 0 not read" in err
+
+
+def test_words_that_the_tokenizer_does_not_know_are_counted(tmp_path, model, capsys) -> None:
+    (tmp_path / "half.txt").write_text("The old mill. 東京 北京 ")
+    code, out, err = _run(capsys, str(tmp_path / "half.txt"), "-m", model, "--json", "--max-new-tokens", "3")
+    unknown = json.loads(out)["unknown"]
+    assert code == 0 and unknown >= 1
+    assert f"half.txt: {unknown} token" in err and "unknown to the model's tokenizer" in err
+
+
+def test_a_model_that_writes_nothing_is_told(tmp_path, files, tiny_seq2seq, capsys) -> None:
+    loaded, tokenizer = load_seq2seq(tiny_seq2seq("t5"))
+    loaded.generation_config.forced_eos_token_id = loaded.generation_config.eos_token_id
+    loaded.generation_config.max_new_tokens = 1
+    for part in (loaded, tokenizer):
+        part.save_pretrained(tmp_path / "silent")
+    code, out, err = _run(capsys, files[0], "-m", str(tmp_path / "silent"))
+    assert code == 0 and out == "\n"
+    assert "warning: the model wrote nothing about a.txt; see what it writes of others by `narrows evaluate`" in err
 
 
 def test_several_files_are_one_input_or_each_by_itself(files, model, capsys) -> None:

@@ -132,6 +132,15 @@ def _tell(names: list[str], summary: "Summary", summarizer: "Summarizer", *, qui
         markup=False,
         soft_wrap=True,
     )
+    if summary.unknown:
+        unknown = count(summary.unknown, "token")
+        console.print(f"{label}: {unknown} unknown to the model's tokenizer", markup=False, soft_wrap=True)
+    if not summary.summary.strip():
+        options.stderr_console().print(
+            f"warning: the model wrote nothing about {label}; see what it writes of others by `narrows evaluate`",
+            markup=False,
+            soft_wrap=True,
+        )
     if summary.beyond_trained and summarizer.trained is not None:
         options.stderr_console().print(
             f"warning: the input ({label}) is longer by {count(summary.beyond_trained, 'token')} than what the model "

@@ -33,6 +33,7 @@ class Summary(NamedTuple):
         seconds: reading and writing.
         beyond_trained: tokens by which the longest input exceeds the longest that the model was trained on; 0 where it
             does not, or where the model does not say.
+        unknown: tokens of the documents that stand for words the tokenizer does not know.
     """
 
     summary: str
@@ -41,6 +42,7 @@ class Summary(NamedTuple):
     truncation: TruncationReport
     seconds: float
     beyond_trained: int
+    unknown: int
 
 
 class Summarizer:
@@ -145,6 +147,7 @@ class Summarizer:
             report,
             time.perf_counter() - began,
             0 if trained is None else max(0, longest - trained.max_input_tokens),
+            sum(int(token) == self.tokenizer.unk_token_id for row in ids for token in row),
         )
 
     def _knows(self, ids: Sequence[Sequence[int]]) -> bool:
