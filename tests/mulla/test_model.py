@@ -227,6 +227,8 @@ def test_used_wrongly(build, ids, together):
     model, inputs = build(MullaT5ForConditionalGeneration), together(ids(9), "right")
     with pytest.raises(UsageError, match="expected decoder_input_ids, decoder_inputs_embeds or labels, got none; pass"):
         model(**inputs)
+    with pytest.raises(UsageError, match=r"expected rows of at least one token, got an input of shape \[1, 0\]; leave"):
+        model.encoder(torch.zeros(1, 0, dtype=torch.long))
     with pytest.raises(UsageError, match="expected either input_ids or inputs_embeds, got neither; pass one of them"):
         model.encoder()
     with pytest.raises(UsageError, match="expected either input_ids or inputs_embeds, got both; pass one of them"):

@@ -183,17 +183,15 @@ class MullaT5Stack(MullaT5PreTrainedModel):
                 and the result.
 
         Raises:
-            UsageError: both or none of the inputs, a mask of another shape, attention weights asked for, or fp16.
+            UsageError: both or none of the inputs, no token in them, a mask of another shape, attention weights asked
+                for, or fp16.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            given = "both" if inputs_embeds is not None else "neither"
-            raise UsageError(f"expected either input_ids or inputs_embeds, got {given}; pass one of them")
+        inputs = _inputs(input_ids, inputs_embeds)
         if self.config.output_attentions if output_attentions is None else output_attentions:
             raise UsageError(
                 "`output_attentions` must be False for this encoder, whose attention weights are never in memory at "
                 "once, got True; pass `encoder_outputs` to have the decoder's alone"
             )
-        inputs: Any = input_ids if inputs_embeds is None else inputs_embeds
         moved, lengths = _moved(attention_mask, inputs)
         if moved is not None:
             inputs = moved.gather(inputs)
@@ -255,6 +253,19 @@ class MullaT5EncoderModel(MullaT5PreTrainedModel):
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
         )
+
+
+def _inputs(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+    """The one that was given, if a token is in it."""
+    inputs = inputs_embeds if input_ids is None else input_ids
+    if inputs is None or (input_ids is not None and inputs_embeds is not None):
+        given = "neither" if inputs is None else "both"
+        raise UsageError(f"expected either input_ids or inputs_embeds, got {given}; pass one of them")
+    if inputs.shape[1] == 0:
+        raise UsageError(
+            f"expected rows of at least one token, got an input of shape {list(inputs.shape)}; leave empty texts out"
+        )
+    return inputs
 
 
 def _moved(attention_mask: Tensor | None, inputs: Tensor) -> tuple[Compact | None, Tensor]:
