@@ -48,3 +48,11 @@ def test_a_row_with_a_bar_is_measured_shown_as_json_and_kept(capsys, tmp_path):
     assert row["name"] == "help" and row["measured"] is True and row["bar"] == 0.5
     assert code == (0 if row["holds"] else 1)
     assert (tmp_path / "deformer.json").is_file()
+
+
+def test_what_is_not_measured_now_is_told_below_a_table_that_a_pipe_does_not_fold(capsys, tmp_path):
+    call = ["bench", "deformer", "--rows", "help,bert-large-k20", "--rounds", "1", "-q", "--results", str(tmp_path)]
+    main([*call, "--quick"])
+    shown = capsys.readouterr().out
+    assert "│ bert-large-k20 " in shown and "│ never" in shown
+    assert "\nnot measured now (full run only; never measured in a full run): bert-large-k20\n" in shown

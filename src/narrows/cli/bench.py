@@ -1,6 +1,7 @@
 """`narrows bench`: measure a family beside its peers, behind a correctness gate."""
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,9 @@ from narrows.errors import UsageError
 
 if TYPE_CHECKING:
     from narrows.bench.runner import Line
+
+# Columns of a table that no terminal folds.
+_WIDE = 200
 
 
 def command(
@@ -107,6 +111,7 @@ def _show(lines: "list[Line]") -> None:
     from narrows.bench.report import number
 
     table = Table("row", "value", "bar", "", "beside", "spread", "arithmetic", "measured")
+    table.columns[0].no_wrap = True
     marks = {True: "[green]holds[/]", False: "[red]short[/]", None: ""}
     sides = {"at least": "≥", "at most": "≤", "below": "<"}
     for line in lines:
@@ -118,6 +123,13 @@ def _show(lines: "list[Line]") -> None:
             line.peer,
             "" if line.spread is None else " … ".join(number(end) for end in line.spread),
             "" if line.arithmetic is None else number(line.arithmetic),
-            "now" if line.measured else f"{(line.date or 'never')[:10]} {(line.commit or '')[:10]} ({line.note})",
+            "now" if line.measured else f"{(line.date or 'never')[:10]} {(line.commit or '')[:10]}",
         )
-    Console(width=None).print(table)
+    # Where no terminal says how wide it is, as in a pipe, nothing is folded.
+    Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
+    carried: dict[str, list[str]] = {}
+    for line in lines:
+        if not line.measured and line.note:
+            carried.setdefault(line.note, []).append(line.name)
+    for note, names in carried.items():
+        typer.echo(f"not measured now ({note}): {', '.join(names)}")
