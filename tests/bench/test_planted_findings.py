@@ -32,7 +32,7 @@ def _runs(folder, accuracies):
         runs.append(Cell({"model.attention": kind, "optimiser.seed": seed}, recipe))
         if counts is None:
             continue
-        places = [(128, 0, 31), (128, 31, 61), (512, 0, 31), (512, 31, 61)]
+        places = [(128, 0, 16), (128, 31, 61), (512, 0, 16), (512, 31, 61)]
         rows = [
             {"length": length, "low": low, "high": high, "questions": 10, "right": right}
             for (length, low, high), right in zip(places, counts, strict=True)
@@ -55,21 +55,25 @@ def test_only_runs_that_learnt_the_task_count(tmp_path) -> None:
         },
     )
     local, dynamic, fixed = find(runs, tmp_path)
-    assert local.settings == {"model.attention": "local"} and (local.reach, local.longest) == (30, 128)
+    assert local.settings == {"model.attention": "local"} and (local.nearest, local.reach, local.longest) == (
+        15,
+        30,
+        128,
+    )
     assert local.near == {"1": 1.0, "2": 0.8} and local.counted == 1
     assert local.accuracies[1] == Accuracy(128, 31, 61, 10, 0.2, 0.2, 0.2)
     assert dynamic.counted == 2 and dynamic.accuracies[1] == Accuracy(128, 31, 61, 20, 0.8, 0.7, 0.9)
     assert dynamic.share(512, beyond=True) == pytest.approx(0.7) and dynamic.share(512, beyond=False) == 0.95
     assert fixed.counted == 0 and fixed.accuracies == [] and fixed.share(512, beyond=True) is None
     table = distance_table([local, dynamic, fixed], 128).splitlines()
-    assert table[0] == "| 128 tokens | 1–30 | 31–60 |"
+    assert table[0] == "| 128 tokens | 1–15 | 31–60 |"
     assert table[2:] == [
         "| attention local | 100 | 20 |",
         "| attention dynamic | 95 (90–100) | 80 (70–90) |",
         "| attention fixed | – | – |",
     ]
     lengths = length_table([local, dynamic, fixed]).splitlines()
-    assert lengths[0] == "| near / beyond reach | runs that learnt it | 128 | 512 |"
+    assert lengths[0] == "| within / beyond reach | runs that learnt it | 128 | 512 |"
     assert lengths[2:] == [
         "| attention local | 1 of 2 | 100 / 20 | 90 / 0 |",
         "| attention dynamic | 2 of 2 | 95 / 80 | 95 / 70 |",
@@ -97,7 +101,7 @@ def test_findings_are_kept_drawn_and_put_into_pages(tmp_path) -> None:
 
 
 def test_nothing_learnt_makes_empty_tables_and_a_picture(tmp_path) -> None:
-    findings = [Finding({}, 30, 128, {"1": 0.2}, [])]
+    findings = [Finding({}, 15, 30, 128, {"1": 0.2}, [])]
     assert length_table(findings).splitlines()[2] == "| all | 0 of 1 |"
     pytest.importorskip("matplotlib")
     write_plot(tmp_path / "accuracy.png", findings)

@@ -54,7 +54,7 @@ def test_a_sweep_of_planted_facts_is_told_by_distance_kept_and_drawn(sweep: Path
     call = ["sweep", str(sweep), "--data", str(tmp_path), "--runs", str(tmp_path / "runs"), "-q"]
     report, plot = tmp_path / "facts.json", tmp_path / "facts.png"
     assert main([*call, "--report", str(report), "--plot", str(plot)]) == 0
-    assert "| near / beyond reach | runs that learnt it |" in capsys.readouterr().out
+    assert "| within / beyond reach | runs that learnt it |" in capsys.readouterr().out
     assert [found["settings"]["model.attention"] for found in json.loads(report.read_text())["findings"]] == [
         "local",
         "dynamic",

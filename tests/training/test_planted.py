@@ -60,8 +60,8 @@ def test_every_kind_trains_and_is_tested_by_distance(attention, folder) -> None:
     assert {cell.length for cell in cells} == {32, 64}
     for length, questions in ((32, 10), (64, 20)):
         assert sum(cell.questions for cell in cells if cell.length == length) == questions
-    # Reach is 2 layers × 4 tokens: up to 8, 9 to 16, 17 to 32, …
-    assert {(cell.low, cell.high) for cell in cells} <= {(0, 9), (9, 17), (17, 33), (33, 65)}
+    # A layer sees 4 tokens to each side: up to 4, 5 to 8, 9 to 16, …
+    assert {(cell.low, cell.high) for cell in cells} <= {(0, 5), (5, 9), (9, 17), (17, 33), (33, 65)}
     assert all(0 <= cell.right <= cell.questions for cell in cells)
     assert "planted" in (model / "README.md").read_text()
 

@@ -14,7 +14,8 @@ from narrows.training.sweep import Cell as Run
 __all__ = ["Accuracy", "Finding", "distance_table", "find", "length_table", "load_findings", "save_findings"]
 
 _SEED = "optimiser.seed"
-# Share of near facts from which a run has learnt what is asked; below, it says nothing of how far it sees.
+# Share of the nearest facts, which one layer sees, from which a run has learnt what is asked. Below, it says nothing of
+# how far it sees.
 _LEARNT = 0.9
 
 
@@ -42,13 +43,15 @@ class Finding(NamedTuple):
 
     Attributes:
         settings: the varied keys but the seed.
-        reach: tokens that local attention of these layers carries.
+        nearest: tokens to each side that a query of one layer sees: the first range of distances.
+        reach: tokens that local attention of all layers carries.
         longest: tokens of the longest text in training.
-        near: by seed, the share of near facts in texts of trained lengths: those no farther than `reach`.
+        near: by seed, the share of facts no farther than `nearest` in texts of trained lengths.
         accuracies: of the runs that learnt the task, by length and distance; none when no run did.
     """
 
     settings: dict[str, Any]
+    nearest: int
     reach: int
     longest: int
     near: dict[str, float]
@@ -60,7 +63,7 @@ class Finding(NamedTuple):
         return sum(near >= _LEARNT for near in self.near.values())
 
     def share(self, length: int, *, beyond: bool) -> float | None:
-        """Questions answered rightly in texts of a length, near their fact or beyond the reach of local attention."""
+        """Questions answered rightly in texts of a length, within the reach of local attention or beyond it."""
         chosen = [
             row
             for row in self.accuracies
@@ -107,12 +110,12 @@ def _finding(settings: dict[str, Any], runs: Sequence[tuple[str, PlantedRecipe, 
             learnt.append({(row["length"], row["low"], row["high"]): (row["questions"], row["right"]) for row in rows})
     places = sorted(set().union(*learnt)) if learnt else []
     accuracies = [_accuracy(place, [run[place] for run in learnt if place in run]) for place in places]
-    return Finding(settings, recipe.reach, max(recipe.data.lengths), near, accuracies)
+    return Finding(settings, recipe.model.local_radius, recipe.reach, max(recipe.data.lengths), near, accuracies)
 
 
 def _near(rows: Sequence[Mapping[str, int]], recipe: PlantedRecipe) -> float:
     longest = max(recipe.data.lengths)
-    near = [row for row in rows if row["length"] <= longest and row["high"] <= recipe.reach + 1]
+    near = [row for row in rows if row["length"] <= longest and row["high"] <= recipe.model.local_radius + 1]
     questions = sum(row["questions"] for row in near)
     return sum(row["right"] for row in near) / questions if questions else 0.0
 
@@ -142,11 +145,11 @@ def distance_table(findings: Sequence[Finding], length: int) -> str:
 
 
 def length_table(findings: Sequence[Finding]) -> str:
-    """Markdown: accuracy in percent by length, of facts near their question and of those beyond local attention."""
+    """Markdown: accuracy in percent by length, of facts that local attention can carry and of those beyond."""
     lengths = sorted({row.length for finding in findings for row in finding.accuracies})
     lines = [
         "| "
-        + " | ".join(["near / beyond reach", "runs that learnt it", *(f"{length:,}" for length in lengths)])
+        + " | ".join(["within / beyond reach", "runs that learnt it", *(f"{length:,}" for length in lengths)])
         + " |",
         "|---" * (len(lengths) + 2) + "|",
     ]

@@ -112,7 +112,7 @@ def build_run(recipe: PlantedRecipe, *, data: Path, output: Path, quiet: bool = 
 def count_right(model: nn.Module, rows: PlantedRows, recipe: PlantedRecipe, *, quiet: bool) -> list[Cell]:
     """How many questions are answered rightly, by length and distance.
 
-    The ranges are up to the reach of local attention, and twice as far from one to the next.
+    The ranges are up to what a layer of local attention sees, and twice as far from one to the next.
     """
     was_training = model.training
     model.eval()
@@ -126,22 +126,25 @@ def count_right(model: nn.Module, rows: PlantedRows, recipe: PlantedRecipe, *, q
         right = (logits.argmax(-1).cpu() == batch["answers"]).tolist()
         owners = [rows.lengths[indices[text]] for text in batch["places"][:, 0].tolist()]
         for length, distance, is_right in zip(owners, batch["distances"].tolist(), right, strict=True):
-            cell = found.setdefault((length, _range_of(distance, recipe.reach)), [0, 0])
+            cell = found.setdefault((length, _range_of(distance, recipe.model.local_radius)), [0, 0])
             cell[0] += 1
             cell[1] += is_right
     model.train(was_training)
-    return [Cell(length, *_bounds(number, recipe.reach), *counts) for (length, number), counts in sorted(found.items())]
+    return [
+        Cell(length, *_bounds(number, recipe.model.local_radius), *counts)
+        for (length, number), counts in sorted(found.items())
+    ]
 
 
-def _range_of(distance: int, reach: int) -> int:
+def _range_of(distance: int, nearest: int) -> int:
     number = 0
-    while distance > reach * 2**number:
+    while distance > nearest * 2**number:
         number += 1
     return number
 
 
-def _bounds(number: int, reach: int) -> tuple[int, int]:
-    return (0 if number == 0 else reach * 2 ** (number - 1) + 1), reach * 2**number + 1
+def _bounds(number: int, nearest: int) -> tuple[int, int]:
+    return (0 if number == 0 else nearest * 2 ** (number - 1) + 1), nearest * 2**number + 1
 
 
 def _summary(cells: Sequence[Cell], reach: int) -> dict[str, float]:
