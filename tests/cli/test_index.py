@@ -20,7 +20,7 @@ def test_what_was_indexed_is_printed(tmp_path, folder, checkpoint, capsys) -> No
     shown = capsys.readouterr()
     assert "read 2 documents" in shown.out and "(0 unchanged, 0 removed, 1 skipped)" in shown.out
     assert "holds 2 documents, 2 passages" in shown.out and "(int8) beside" in shown.out
-    assert "skipped: expected a .txt, .md, .html or .jsonl file, but picture.png" in shown.err
+    assert "skipped: expected a .txt, .md, .html, .jsonl or .pdf file, but picture.png" in shown.err
     assert index(folder, "-o", tmp_path / "s", "--model", checkpoint, "--quiet") == 0
     shown = capsys.readouterr()
     assert "read 0 documents" in shown.out and "2 unchanged" in shown.out and shown.err == ""

@@ -143,7 +143,7 @@ def test_a_budget_below_the_weights_is_told_with_what_would_do() -> None:
     [
         ({"length": 0}, "`length` must be at least 1, got 0"),
         ({"batch": -1}, "`batch` must be at least 1, got -1"),
-        ({"length": 1 << 40}, "`length` must be at most 2,147,483,648, got 1,099,511,627,776"),
+        ({"length": 1 << 40}, "`length` must be at most 16,777,216, got 1,099,511,627,776"),
     ],
 )
 def test_sizes_out_of_range(sizes: dict, sentence: str) -> None:

@@ -161,8 +161,8 @@ def _show_needs(needed: "Memory", plan: "Plan", run: "Run", *, length: int) -> N
     encoder, decoder = run.layers
     levels = "" if config["num_levels"] is None else f", num_levels {config['num_levels']}"
     shown.print(
-        f"{config['variant']} Mulla: {encoder} + {decoder} layers, d_model {config['d_model']:,}, local_radius "
-        f"{config['local_radius']:,}, pooling_rate {config['pooling_rate']:,}{levels}",
+        f"{config['variant']} Mulla: {encoder} + {count(decoder, 'layer')}, d_model {config['d_model']:,}, "
+        f"local_radius {config['local_radius']:,}, pooling_rate {config['pooling_rate']:,}{levels}",
         style="bold",
     )
     how = f"training in {run.dtype} with {run.optimizer}" if run.training else f"inference in {run.dtype}"
@@ -201,7 +201,7 @@ def _show_peers(keys: float, peers: "dict[str, Peer]", config: dict[str, Any], l
     shown.print(f"keys that attention computes for a query of {count(length, 'token')}: {keys:,.0f}")
     for name, peer in peers.items():
         if peer.cheaper_below is None:
-            beside = f"fewer at every length, but a query sees {2 * config['local_radius'] + 1:,} tokens"
+            beside = f"fewer at every length, but a query sees {count(2 * config['local_radius'] + 1, 'token')}"
             where = beside if name == "local" else "no more than here at every length"
         elif peer.cheaper_below <= 1:
             where = "more at every length"

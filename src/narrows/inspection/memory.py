@@ -16,7 +16,7 @@ from narrows.inspection.memory_runs import Run, build, make_optimizer, train_on,
 
 __all__ = ["LONGEST", "TRACES", "Law", "Memory", "Static", "trace_memory"]
 
-LONGEST = 2**31
+LONGEST = 2**24
 """Beyond what is looked for: longer than any text."""
 TRACES = 10
 """Runs of `trace_memory`, at most."""
