@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LongT5Config, LongT5EncoderModel, T5Config, T5EncoderModel
 
+from narrows.core.windows import tiles, window
 from narrows.inspection.computed import compare_keys, mulla_pairs, peer_pairs
 from narrows.mulla import Pyramid, mulla_attention, plan_attention
 
@@ -31,6 +34,20 @@ def test_pairs_of_mulla(length: int, pyramid: Pyramid) -> None:
     assert products(lambda: mulla_attention(states, states, states, plan, dropout=0.1)) == 4 * INNER * mulla_pairs(
         pyramid, length
     )
+
+
+@given(st.integers(1, 3000), st.integers(1, 40), st.integers(2, 9))
+def test_all_tiles_at_once_are_the_tiles_of_the_attention(length: int, radius: int, rate: int) -> None:
+    pyramid = Pyramid(radius, rate)
+    form = plan_attention(
+        torch.zeros(1, 1, 2 * radius + 1), torch.tensor([length]), pyramid, length=length, backend="tiled"
+    ).form
+    counted = sum(
+        len(queries) * window(queries, radius=radius, length=slots, span=pyramid.span(level)).width
+        for queries in tiles(length, form.tile_size)
+        for level, slots in enumerate(pyramid.lengths(length))
+    )
+    assert mulla_pairs(pyramid, length) == counted
 
 
 @pytest.mark.parametrize("length", [40, 100, 333])

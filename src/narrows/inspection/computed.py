@@ -6,9 +6,9 @@ What a kernel computes is more than what a query sees: a tile of queries shares 
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
-from narrows.core.windows import tiles, window
 from narrows.mulla.attention import plan_attention
 from narrows.mulla.levels import Pyramid
 from narrows.mulla.tiled import TiledPlan
@@ -40,12 +40,16 @@ def mulla_pairs(pyramid: Pyramid, length: int) -> int:
         >>> mulla_pairs(Pyramid(radius=127, pooling_rate=8), 100)
         10000
     """
-    lengths = pyramid.lengths(length)
+    tile_size = _tile_size(pyramid, length)
+    # All tiles at once, as `narrows.core.windows` has each: one by one, a long text's would take minutes.
+    starts = np.arange(0, length, tile_size)
+    stops = np.minimum(starts + tile_size, length)
     total = 0
-    for queries in tiles(length, _tile_size(pyramid, length)):
-        for level, slots in enumerate(lengths):
-            width = window(queries, radius=pyramid.radius, length=slots, span=pyramid.span(level)).width
-            total += len(queries) * width
+    for level, slots in enumerate(pyramid.lengths(length)):
+        span = pyramid.span(level)
+        first = np.maximum(starts // span - pyramid.radius, 0)
+        last = np.minimum((stops - 1) // span + pyramid.radius + 1, slots)
+        total += int(((stops - starts) * (last - first)).sum())
     return total
 
 
