@@ -151,6 +151,18 @@ def test_checkpoints_of_another_kind_are_refused(tiny_bert, tiny_seq2seq, tmp_pa
     MullaT5EncoderModel.from_pretrained(tiny_seq2seq("mulla")).save_pretrained(tmp_path / "encoder")
     with pytest.raises(ConversionError, match="expected a checkpoint with a decoder that writes text, got .* without"):
         Summarizer.from_pretrained(tmp_path / "encoder")
+    shutil.copytree(tiny_seq2seq("mulla"), tmp_path / "holes")
+    tensors = load_file(tmp_path / "holes" / "model.safetensors")
+    lost = next(name for name in sorted(tensors) if name.startswith("decoder.block."))
+    save_file(
+        {name: tensor for name, tensor in tensors.items() if name != lost},
+        tmp_path / "holes" / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    with pytest.raises(
+        ConversionError, match=f"expected all weights of .*holes, got none for {lost}; the checkpoint is"
+    ):
+        Summarizer.from_pretrained(tmp_path / "holes")
     (tmp_path / "unknown").mkdir()
     (tmp_path / "unknown" / "config.json").write_text('{"model_type": "nothing-known"}')
     (tmp_path / "unknown" / "model.bin").write_bytes(b"")

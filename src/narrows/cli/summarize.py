@@ -117,7 +117,9 @@ def _load(model: str, *, device: str, dtype: str) -> "Summarizer":
 def _summarize(summarizer: "Summarizer", group: "list[Document]", asked: dict[str, Any], *, quiet: bool) -> "Summary":
     label = group[0].id if len(group) == 1 else count(len(group), "document")
     longest = asked["max_new_tokens"] or summarizer.max_new_tokens
-    with options.progress(longest, f"Summarising {label}, tokens written", quiet) as advance:
+    # Each window is written by itself, and how many there are is known only after the text is cut.
+    total = None if asked["truncation"] == "windows" else longest
+    with options.progress(total, f"Summarising {label}, tokens written", quiet) as advance:
         return summarizer.summarize([document.text for document in group], **asked, on_token=advance)
 
 

@@ -62,6 +62,12 @@ def load_seq2seq(checkpoint: str | Path, *, dtype: str = "float32", **fields: An
             f"{list(stored)}; copy the checkpoint again"
         )
     missing = sorted(report["missing_keys"])
+    parts = {name for name in model.state_dict() if name.startswith("decoder.block.")}
+    if missing and not parts <= set(missing):
+        raise ConversionError(
+            f"expected all weights of {checkpoint}, got none for {missing[0]}; the checkpoint is incomplete, copy it "
+            "again"
+        )
     if missing:
         raise ConversionError(
             f"expected a checkpoint with a decoder that writes text, got {checkpoint} without {missing[0]}; "
