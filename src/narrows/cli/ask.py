@@ -100,7 +100,7 @@ class Asked(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON; says of damage only where there is some."""
-        return self.result.as_dict() | {"left_out": one._asdict() for one in self.damage}
+        return self.result.as_dict() | ({"left_out": self.damage[0]._asdict()} if self.damage else {})
 
 
 def _warn(left_out: "LeftOut") -> None:

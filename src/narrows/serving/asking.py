@@ -100,8 +100,8 @@ def read_candidates(
     Args and raises as `ask_candidates`.
 
     Returns:
-        The whole passages in the order of the candidates, each with the bonus that its evidence is worth; and what gives
-        the characters of a passage's tokens by its index.
+        The whole passages in the order of the candidates, each with the bonus that its evidence is worth; and what
+        gives the characters of a passage's tokens by its index.
     """
     check_question(engine, question)
     states = engine.encode_question(question)
