@@ -87,8 +87,8 @@ def _card(models: Sequence[str]) -> str:
         return ""
     made_of = ", ".join(f"`{_name_of(Path(name).resolve())}`" for name in models)
     note = (
-        f"The mean of the weights of {made_of} (`python -m narrows.training.average`); the card, its scores included, is "
-        "the first one's."
+        f"The mean of the weights of {made_of} (`python -m narrows.training.average`); the card, its scores included, "
+        "is the first one's."
     )
     return f"{readme.read_text(encoding='utf-8')}\n{note}\n"
 
