@@ -17,6 +17,21 @@ def test_row_names_are_unique_and_their_sources_are_patterns():
     assert all(row.sources for row in rows)
 
 
+def test_a_row_of_a_shipped_model_depends_on_all_that_is_loaded_of_it_and_not_on_its_card():
+    from narrows.bench.results import _PACKAGE
+
+    for group in deformer.groups(Context()):
+        for row in group.rows:
+            files = {path.relative_to(_PACKAGE).as_posix() for mark in row.sources for path in _PACKAGE.glob(mark)}
+            assert not [name for name in files if name.endswith(".md")], row.name
+            for name in ("reader", "teacher"):
+                here = {f"deformer/weights/{name}/{file}" for file in ("config.json", "delta.safetensors")}
+                assert files & here in (set(), here), row.name
+    by_name = {row.name: row for group in deformer.groups(Context()) for row in group.rows}
+    assert all(pattern in by_name["f1-student"].sources for pattern in deformer._SHIPPED["reader"])
+    assert not set(deformer._SHIPPED["reader"]) & set(by_name["f1-teacher"].sources)
+
+
 def test_the_bars_are_those_promised():
     bars = {row.name: row.bar for group in deformer.groups(Context()) for row in group.rows if row.bar is not None}
     assert bars["minilm-k4"] == 2.7 and bars["bert-base-k9"] == 3.6 and bars["bert-base-k10"] == 5.1

@@ -87,12 +87,31 @@ def test_a_quick_value_has_no_bar_where_that_is_for_the_full_size(bench):
     assert bench(_family(1.2, judged=False))["fast"].holds is False
 
 
-def test_a_carried_row_falls_short_without_a_full_run(bench):
+def test_a_carried_row_falls_short_where_full_runs_have_left_it_out(bench):
+    bench(_family(), only=["other"])
     lines = bench(_family(), quick=True)
     assert len(lines) == 3
     assert lines["fast"].holds is False and lines["fast"].value is None
     assert lines["plain"].holds is None
     assert "never measured" in lines["fast"].note
+
+
+def test_a_quick_run_without_a_results_file_says_so_and_holds_what_it_measures_only(monkeypatch, tmp_path):
+    quick = {"fast": Measurement(value=1.2), "plain": Measurement(value=1.0)}
+    monkeypatch.setattr(runner, "find_family", lambda name: _family(quick=lambda context: quick))
+    said = []
+    lines = {
+        line.name: line
+        for line in runner.run("toy", Context(say=said.append), quick=True, folder=tmp_path / "elsewhere")
+    }
+    file = results_file(tmp_path / "elsewhere", "toy")
+    assert [text for text in said if "results" in text] == [
+        f"expected the results of a full run in {file}, got no such file, so that rows which are not measured now have "
+        "no value; name their folder by --results, or run `narrows bench toy` without --quick to write them"
+    ]
+    assert lines["other"].value is None and lines["other"].holds is None and lines["other"].bar is None
+    assert lines["fast [1 round]"].holds is False
+    assert not file.parent.exists()
 
 
 def test_a_carried_row_falls_short_when_its_code_has_changed(bench):

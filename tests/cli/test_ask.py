@@ -352,3 +352,12 @@ def test_markup_and_control_characters_of_a_document_are_only_text(capsys) -> No
         f"    a[b].md {start}–{start + 16}, score 0.50",
         "Read 1 passage in 0.10 s.",
     ]
+
+
+@pytest.mark.parametrize("question", ["???", "😀", "...", "   "])
+def test_a_question_of_signs_alone_is_used_wrongly(store, folder, checkpoint, question, capsys) -> None:
+    for arguments in (["ask", store, question], ["answer", "--context", folder / "river.txt", question]):
+        assert main([*map(str, arguments), "--model", str(checkpoint), "--quiet"]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == "" and shown.err.count("\n") == 1
+        assert "expected a question" in shown.err and "ask in at least one word" in shown.err

@@ -305,7 +305,7 @@ VERBS = ("store|info|W/store", f"ask|W/store|{QUESTION}|-m|W/model", "index|W/li
     ("harm", "sentence"),
     [
         (newer, "has format version 2, but this narrows reads up to 1; upgrade narrows or build the store anew"),
-        (truncated, "run `narrows store verify` on it and then `narrows index` again"),
+        (truncated, "run `narrows store verify --repair "),
         (
             no_manifest,
             "is damaged: its manifest.json is gone; bring it back from a copy, or run `narrows store delete`",
@@ -323,7 +323,10 @@ def test_a_truncated_file_is_reported_repaired_and_written_anew(world, capsys) -
     assert main(["store", "verify", store]) == 1
     assert "damaged: 1 passage in the file passages.lance/data/" in capsys.readouterr().out
     assert main(["store", "verify", store, "--repair"]) == 1
-    assert "and what cannot be read; run `narrows index` to write them anew" in capsys.readouterr().out
+    assert (
+        "dropped 1 passage of documents whose names cannot be read; run `narrows index` to write them"
+        in capsys.readouterr().out
+    )
     assert main(["index", str(world / "library"), "-o", store, "-m", model, "-q"]) == 0
     assert "read 1 document " in capsys.readouterr().out
     assert main(["store", "verify", store]) == 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 
@@ -123,3 +124,31 @@ def test_a_large_document_is_not_read_in_silence(tmp_path, checkpoint, capsys, m
     # Cut first, then written.
     assert told[: len(reading)] == reading and len(told) > len(reading)
     assert "Indexing" in capsys.readouterr().err
+
+
+def test_time_left_and_percentage_agree_at_the_end() -> None:
+    from narrows.cli.index import percentage
+    from narrows.serving.indexing import IndexProgress
+
+    progress = IndexProgress([], passages=9, tokens=99, bytes_done=999, bytes_total=1000, seconds=9000.0)
+    assert "9.0 s left" in describe(progress) and percentage(999, 1000) == " 99 %"
+    assert "left" not in describe(progress._replace(bytes_done=1000)) and percentage(1000, 1000) == "100 %"
+    assert percentage(0, 0) == "100 %"
+
+
+def test_a_document_that_the_tokenizer_hardly_knows_is_named(tmp_path, folder, checkpoint, capsys) -> None:
+    import json
+
+    (folder / "runes.txt").write_text("ᚠᚢᚦᚨᚱᚲ " * 50 + "The boat went down the river.")
+    (folder / "boat.txt").write_text("The boat went down the river. " * 4 + "ᚠᚢᚦ")
+    call = ["index", str(folder), "--model", str(checkpoint)]
+    assert main([*call, "-o", str(tmp_path / "s")]) == 0
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == 1
+    assert re.fullmatch(
+        r"warning: runes\.txt: \d+ tokens of \d+ \(\d\d %\) unknown to the model's tokenizer", warnings[0]
+    )
+    assert main([*call, "-o", str(tmp_path / "t"), "--json", "--quiet"]) == 0
+    shown = capsys.readouterr()
+    [found] = json.loads(shown.out)["unknown"]
+    assert found["document"] == "runes.txt" and found["unknown"] > found["tokens"] / 2 and shown.err == ""

@@ -59,7 +59,71 @@ def test_repair_says_how_many_were_dropped(store, capsys) -> None:
     content = data.read_bytes()
     data.write_bytes(content.replace(b"Two birds", b"Six birds"))
     code, out, _ = run(capsys, "verify", store, "--repair")
-    assert code == 1 and "dropped 1 damaged document; run `narrows index`" in out
+    assert code == 1 and "dropped 1 damaged document (birds.md); run `narrows index`" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("back", "gone"), [(20, "2 passages of documents whose names cannot be read"), (800, "2 damaged documents (")]
+)
+def test_what_an_error_says_to_do_leads_to_a_store_that_answers(tmp_path, folder, capsys, back, gone) -> None:
+    import re
+    import shlex
+
+    # With the shipped reader, as the commands say; a name that a shell would take apart.
+    path = tmp_path / "my store"
+    assert main(["index", str(folder), "-o", str(path), "--quiet"]) == 0
+    [data] = (path / "passages.lance" / "data").iterdir()
+    content = bytearray(data.read_bytes())
+    content[-back : 20 - back or None] = b"\xff" * 20
+    data.write_bytes(content)
+    capsys.readouterr()
+    assert main(["ask", str(path), "Where did the boat go?"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1 and "reading the store" in shown.err
+    commands = [shlex.split(command) for command in re.findall("`narrows (.*?)`", shown.err)]
+    assert [command[0] for command in commands] == ["store", "index"]
+    assert main(commands[0]) == 1
+    assert f"dropped {gone}" in capsys.readouterr().out
+    assert main(commands[1]) == 0 and "read 2 documents" in capsys.readouterr().out
+    assert main(["ask", str(path), "Where did the boat go?", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["candidates"] == 1 and "left_out" not in json.loads(shown.out) and shown.err == ""
+    assert main(["store", "verify", str(path)]) == 0
+
+
+def test_what_is_whole_answers_and_what_is_left_out_is_told(store, checkpoint, capsys) -> None:
+    [data] = (store / "passages.lance" / "data").iterdir()
+    content = data.read_bytes()
+    data.write_bytes(content.replace(b"Two birds", b"Six birds"))
+    ask = ["ask", str(store), "--model", str(checkpoint), "--quiet"]
+    assert main([*ask, "Where is the stone of the river?", "--json"]) == 0
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)
+    assert found["candidates"] == 1 and {answer["document"] for answer in found["answers"]} <= {"river.txt", ""}
+    assert found["left_out"]["passages"] == 1 and found["left_out"]["documents"] == ["birds.md"]
+    assert shown.err.startswith(
+        "narrows: warning: damaged and left out: 1 passage found for this question, of 1 document (birds.md); "
+        f"run `narrows store verify --repair {store}` and then `narrows index "
+    )
+    # A question that finds nothing damaged is answered without a word; one that finds nothing else is not answered.
+    assert main([*ask, "Where did the boat go?"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main([*ask, "Where are birds?"]) == 1
+    assert "passage 'birds.md:0' in the store" in capsys.readouterr().err
+
+
+def test_a_warning_names_some_documents_and_counts_the_others(capsys) -> None:
+    from narrows.cli.ask import _warn
+    from narrows.store import LeftOut
+
+    _warn(LeftOut(9, [f"{letter}.md" for letter in "abcdefg"], 2, "mend it"))
+    assert capsys.readouterr().err == (
+        "narrows: warning: damaged and left out: 9 passages found for this question, of 7 documents (a.md, b.md, c.md, "
+        "d.md, e.md and 2 more) and of others whose names cannot be read; mend it\n"
+    )
+    _warn(LeftOut(2, [], 2, "mend it"))
+    assert "of documents whose names cannot be read; mend it" in capsys.readouterr().err
 
 
 def test_a_store_whose_versions_are_gone_says_so_everywhere(store, folder, checkpoint, capsys) -> None:

@@ -497,3 +497,25 @@ def test_a_line_of_fifty_megabytes_needs_little_memory(tmp_path, engine) -> None
     # The text itself takes 50 MB, twice while it is read; the states would take 450 MB.
     assert grown < 300_000
     assert verify(tmp_path / "s").ok
+
+
+def test_progress_ends_with_every_byte_though_files_hold_more_than_their_text(tmp_path, engine) -> None:
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    (folder / "a.html").write_text(f"<html><head><script>{'x' * 5000}</script></head><body>the boat</body></html>")
+    (folder / "b.txt").write_bytes(b"\x00\x01" * 500)
+    seen = []
+    index_folder(folder, tmp_path / "s", engine, on_progress=seen.append)
+    assert seen[0].bytes_done < seen[0].bytes_total and seen[0].seconds_left > 0
+    assert seen[-1].bytes_done == seen[-1].bytes_total and seen[-1].seconds_left is None
+
+
+def test_unknown_words_are_counted_over_all_passages_of_a_large_document(tmp_path, engine, monkeypatch) -> None:
+    monkeypatch.setattr(pieces, "_PIECE_CHARACTERS", 2000)
+    folder = tmp_path / "one"
+    folder.mkdir()
+    (folder / "runes.txt").write_text("ᚠᚢᚦᚨᚱᚲ " * 2000)
+    report = index_folder(folder, tmp_path / "s", engine)
+    [found] = report.unknown
+    assert found.document == "runes.txt" and found.tokens == report.tokens and found.unknown > 1900
+    assert index_folder(folder, tmp_path / "s", engine).unknown == []

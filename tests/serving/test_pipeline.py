@@ -206,7 +206,8 @@ def test_a_long_question_is_cut_with_a_warning(qa, monkeypatch) -> None:
     ("arguments", "message"),
     [
         ({"question": ""}, "expected a question, got an empty one"),
-        ({"question": "\u200b"}, "expected a question, got an empty one"),
+        ({"question": "\u200b"}, "expected a question with a letter or digit in it, got "),
+        ({"question": "?!"}, "expected a question with a letter or digit in it, got '\\?!'; ask in at least one word"),
         ({"question": 5}, "expected `question` to be a text, got a int"),
         ({"context": None}, "expected `context` to be a text, got a NoneType"),
         ({"question": ["a", "b"], "context": ["c"]}, "as many contexts as questions, got 1 and 2"),

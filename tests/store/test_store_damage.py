@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from narrows.errors import NarrowsError, StoreDamagedError, StoreError
-from narrows.store import Store, delete, verify
+from narrows.store import Store, delete, load_whole, verify
 
 
 @pytest.fixture
@@ -78,7 +78,9 @@ def test_a_truncated_file_loses_only_its_own_rows(filled, document, data_files, 
         f"2 passages in the file passages.lance/data/{file.name} cannot be read"
     ]
     with Store.open(filled.path, expect=None) as store:
-        with pytest.raises(StoreDamagedError, match="reading the store .* failed .*run `narrows store verify`"):
+        with pytest.raises(
+            StoreDamagedError, match="reading the store .* failed .*run `narrows store verify --repair .*` and"
+        ):
             store.documents()
         with store.writer() as writer:
             writer.repair(report)
@@ -270,3 +272,57 @@ def test_mistakes_in_our_own_code_are_not_taken_for_damage(filled) -> None:
         raise KeyboardInterrupt
     with pytest.raises(dataclasses.FrozenInstanceError):
         verify(filled.path).documents = 3
+
+
+def test_what_is_whole_among_damaged_passages_is_loaded(filled, data_files) -> None:
+    row_ids = [hit.row_id for hit in filled.search("harbour", 9)]
+    whole = filled.load(row_ids)
+    cut = data_files(filled)[-1]
+    cut.write_bytes(cut.read_bytes()[:-50])
+    with Store.open(filled.path, expect=None) as store:
+        with pytest.raises(StoreDamagedError, match="reading the store"):
+            store.load(row_ids)
+        places, loaded, left_out = load_whole(store, row_ids)
+        assert sorted(loaded.ids) == ["early:0", "first:0", "first:1"] and len(places) == 3
+        for name, states in zip(loaded.ids, loaded.states, strict=True):
+            assert bytes(states) == bytes(whole.states[whole.ids.index(name)])
+        assert left_out[:3] == (2, [], 2)
+        lost = [row_id for place, row_id in enumerate(row_ids) if place not in places]
+        with pytest.raises(StoreDamagedError, match="reading the store"):
+            load_whole(store, lost)
+        assert load_whole(store, []).loaded.ids == []
+
+
+def test_damaged_passages_are_left_out_by_the_names_of_their_documents(filled, document, data_files) -> None:
+    second = document("second", ["harbour three", "harbour four"], tokens=50)
+    file = data_files(filled)[-1]
+    flip(file, file.read_bytes().index(second.passages[1].states) + 77)
+    with Store.open(filled.path, expect=None) as store:
+        _, loaded, left_out = load_whole(store, store.first(9))
+        assert sorted(loaded.ids) == ["early:0", "first:0", "first:1", "second:0"]
+        assert left_out[:3] == (1, ["second"], 0)
+        store_path = str(filled.path)
+        assert left_out.mend == (
+            f"run `narrows store verify --repair {store_path}` and then `narrows index FOLDER -o {store_path}`"
+        )
+
+
+@pytest.mark.parametrize(
+    ("back", "named", "nameless"),
+    # From the end: the list of columns, which makes all unreadable; what says how the columns behind the names lie.
+    [(50, [], 2), (800, ["second"], 0)],
+)
+def test_documents_of_an_unreadable_file_are_named_or_their_passages_counted(
+    filled, data_files, back, named, nameless
+) -> None:
+    file = data_files(filled)[-1]
+    content = bytearray(file.read_bytes())
+    content[-back : 30 - back] = b"\xff" * 30
+    file.write_bytes(content)
+    report = verify(filled.path)
+    assert len(report.unreadable_fragments) == 1 and report.damaged_documents == []
+    assert (report.lost_documents, report.nameless_passages) == (named, nameless)
+    with Store.open(filled.path, expect=None) as store, store.writer() as writer:
+        assert writer.repair(report) == named
+        assert set(store.documents()) == {"first", "early"}
+    assert verify(filled.path).ok

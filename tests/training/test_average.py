@@ -39,6 +39,19 @@ def test_the_mean_of_three(tiny_bert, tmp_path, capsys) -> None:
     assert card.startswith("card 0") and "`run-0`, `run-1`, `run-2`" in card
 
 
+def test_every_model_of_a_mean_has_a_name_in_its_card(tmp_path, monkeypatch) -> None:
+    from narrows.training.average import _card
+
+    for name in ("run/model", "run/checkpoint-1112", "plain"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "run" / "model" / "README.md").write_text("card\n")
+    monkeypatch.chdir(tmp_path / "run")
+    assert _card(["model", "checkpoint-1112", "../plain"]) == (
+        f"card\n\nThe mean of the weights of `run`, `run/checkpoint-1112`, `{tmp_path.name}/plain` "
+        "(`python -m narrows.training.average`); the card, its scores included, is the first one's.\n"
+    )
+
+
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(tiny_bert, tmp_path, capsys, full_disk) -> None:
     folders = [_model(tiny_bert, tmp_path / f"run-{seed}" / "model", seed=seed) for seed in range(2)]
     before = sorted(path.name for path in tmp_path.iterdir())

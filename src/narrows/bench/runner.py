@@ -68,7 +68,8 @@ def run(
     Args:
         name: of the family.
         context: data, models, repeats.
-        quick: end within `QUICK_SECONDS`: smaller sizes; what does not fit is carried over. Writes nothing.
+        quick: end within `QUICK_SECONDS`: smaller sizes; what does not fit is carried over. Writes nothing. Without a
+            results file there is nothing to carry over: such rows have no value and are held to no bar.
         only: names of rows, with `*` for any characters; empty: all.
         folder: of the results files.
         began: `time.monotonic()` when the process started its work; None: now.
@@ -87,6 +88,9 @@ def run(
     _pass_gate(name, module.CHECKS, context)
     path = results_file(folder, name)
     results = load_results(path)
+    alone = quick and not path.is_file()
+    if alone:
+        context.say(_nothing_to_carry(name, path))
     this_run = describe_run(seed=SEED)
     lines: list[Line] = []
     for group in groups:
@@ -96,7 +100,7 @@ def run(
         left = began + QUICK_SECONDS - _RESERVE - time.monotonic() if quick else None
         reason = _reason(group, context, left)
         if reason is not None:
-            lines += [_carried(row, results, path, reason) for row in rows]
+            lines += [_carried(replace(row, bar=None) if alone else row, results, path, reason) for row in rows]
             continue
         known = {row: values["value"] for row, values in results["rows"].items()}
         measure = group.quick if quick and group.quick else group.measure
@@ -109,6 +113,13 @@ def run(
             record(results, this_run, {row.name: _kept(row, found[row.name], size) for row in rows})
             save_results(path, {**results, "family": name})
     return lines
+
+
+def _nothing_to_carry(name: str, path: Path) -> str:
+    return (
+        f"expected the results of a full run in {path}, got no such file, so that rows which are not measured now "
+        f"have no value; name their folder by --results, or run `narrows bench {name}` without --quick to write them"
+    )
 
 
 def _wanted(groups: Sequence[Group], only: Sequence[str]) -> set[str]:

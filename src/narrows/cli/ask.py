@@ -4,7 +4,7 @@ import json as jsonlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from narrows.serving import Answer, Reader, Result
-    from narrows.store import Store
+    from narrows.store import LeftOut, Store
 
 Question = Annotated[str | None, typer.Argument(metavar="QUESTION", help="What to ask; none: a session.")]
 Precision = Annotated[
@@ -26,6 +26,8 @@ Precision = Annotated[
 ]
 # More would be read for hours; a number with too many zeros is told before it overflows.
 MOST_CANDIDATES = 1_000_000
+# Documents that a warning names.
+_NAMED = 5
 Top = Annotated[int, typer.Option("--top", min=1, max=10_000, help="Most answers to a question.")]
 
 
@@ -65,23 +67,56 @@ def command(
         opened.require_passages()
         reader = load_reader(model, device=device, precision=precision, batch_tokens=batch_tokens)
 
-        def ask(asked: str) -> "Result":
-            return reader.ask(opened, asked, candidates=candidates, top_k=top, retrieval=retrieval)
+        def ask(asked: str) -> "Asked":
+            damage: list[LeftOut] = []
+            result = reader.ask(
+                opened, asked, candidates=candidates, top_k=top, retrieval=retrieval, on_damage=damage.append
+            )
+            for left_out in damage:
+                _warn(left_out)
+            return Asked(result, damage)
 
         if file is not None:
             with options.progress(total, "Asking", quiet) as advance:
                 for number, name, asked in read_questions(file):
                     try:
-                        result = ask(asked)
+                        found = ask(asked)
                     except UsageError as error:
                         raise UsageError(f"line {number} of {file}: {error}") from error
-                    options.emit_json({"id": name, **result.as_dict()}, indent=None)
+                    options.emit_json({"id": name, **found.as_dict()}, indent=None)
                     sys.stdout.flush()
                     advance(1)
         elif question is not None:
             write(ask(question), json=json)
         else:
             _converse(ask, reader, opened, json=json, quiet=quiet)
+
+
+class Asked(NamedTuple):
+    """What a question gave, and what of the store was damaged and had to be left out."""
+
+    result: "Result"
+    damage: "list[LeftOut]"
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON; says of damage only where there is some."""
+        return self.result.as_dict() | ({"left_out": self.damage[0]._asdict()} if self.damage else {})
+
+
+def _warn(left_out: "LeftOut") -> None:
+    """Tell of damage also when it is to be quiet: the answer may have been in what was left out."""
+    of = []
+    if left_out.documents:
+        more = len(left_out.documents) - _NAMED
+        names = ", ".join(left_out.documents[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+        of.append(f"of {count(len(left_out.documents), 'document')} ({one_line(names)})")
+    if left_out.nameless:
+        of.append(f"of {'others' if of else 'documents'} whose names cannot be read")
+    typer.echo(
+        f"narrows: warning: damaged and left out: {count(left_out.passages, 'passage')} found for this question, "
+        f"{' and '.join(of)}; {left_out.mend}",
+        err=True,
+    )
 
 
 def load_reader(model: str | None, *, device: str, precision: str, batch_tokens: int) -> "Reader":
@@ -170,12 +205,12 @@ def _converse(ask: Any, reader: "Reader", store: "Store", *, json: bool, quiet: 
         sys.stdout.flush()
 
 
-def write(result: "Result", *, json: bool, where: str = "store", indent: int | None = 2) -> None:
+def write(result: "Result | Asked", *, json: bool, where: str = "store", indent: int | None = 2) -> None:
     """Write a result to stdout, as JSON or for people; `where` names what was read."""
     if json:
         options.emit_json(result.as_dict(), indent=indent)
     else:
-        show_result(result, where=where)
+        show_result(result.result if isinstance(result, Asked) else result, where=where)
 
 
 def show_result(result: "Result", *, where: str = "store") -> None:

@@ -11,7 +11,7 @@ import typer
 
 from narrows._plural import count
 from narrows.cli import options
-from narrows.cli.index import index_progress, look_at, reasons_of_failure, show_report, show_skipped
+from narrows.cli.index import index_progress, look_at, reasons_of_failure, show_report, show_skipped, show_unknown
 from narrows.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def command(
         info = look_at(place)
         if not quiet:
             show_skipped(report.skipped)
+            show_unknown(report.unknown)
         if not json:
             show_report(report, info)
         opened = stack.enter_context(reader.open_store(place))

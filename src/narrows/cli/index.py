@@ -14,6 +14,7 @@ from narrows.errors import DocumentError
 
 if TYPE_CHECKING:
     from narrows.serving.indexing import IndexProgress, IndexReport
+    from narrows.serving.unknown import UnknownWords
     from narrows.store import StoreInfo
 
 Folder = Annotated[
@@ -65,6 +66,7 @@ def command(
     info = look_at(output)
     if not quiet:
         show_skipped(report.skipped)
+        show_unknown(report.unknown)
     if json:
         options.emit_json({**_numbers(report), "store": _summary(info)})
     else:
@@ -87,18 +89,31 @@ def index_progress(*, quiet: bool) -> Iterator[Callable[["IndexProgress"], None]
     if quiet:
         yield None
         return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (TextColumn("Indexing"), BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
+    columns = (
+        TextColumn("Indexing"),
+        BarColumn(),
+        TextColumn("{task.fields[percent]}"),
+        TextColumn("{task.description}"),
+    )
     with Progress(*columns, console=options.stderr_console()) as bar, options.erased_on_error(bar):
-        task = bar.add_task("reading …", total=None)
+        task = bar.add_task("reading …", total=None, percent="")
 
         def advance(progress: "IndexProgress") -> None:
-            bar.update(task, completed=progress.bytes_done, total=progress.bytes_total, description=describe(progress))
+            done, total = progress.bytes_done, progress.bytes_total
+            bar.update(
+                task, completed=done, total=total, description=describe(progress), percent=percentage(done, total)
+            )
 
         yield advance
         end = bar.tasks[task].total or 1
-        bar.update(task, completed=end, total=end)
+        bar.update(task, completed=end, total=end, percent=percentage(1, 1))
+
+
+def percentage(done: int, total: int) -> str:
+    """How much is done, rounded down: 100 % when nothing is left."""
+    return f"{100 * done // total if total else 100:>3} %"
 
 
 def describe(progress: "IndexProgress") -> str:
@@ -109,6 +124,18 @@ def describe(progress: "IndexProgress") -> str:
     rate = progress.passages / progress.seconds if progress.seconds else 0.0
     left = "" if progress.seconds_left is None else f", {duration(progress.seconds_left)} left"
     return f"{count(progress.passages, 'passage')}, {count(progress.tokens, 'token')}, {rate:,.1f} passages/s{left}"
+
+
+def show_unknown(unknown: "Iterable[UnknownWords]") -> None:
+    """Each document that the tokenizer hardly knows, a line each, on stderr."""
+    for found in unknown:
+        typer.echo(f"warning: {unknown_tokens(found.document, found.unknown, of=found.tokens)}", err=True)
+
+
+def unknown_tokens(label: str, unknown: int, *, of: int | None = None) -> str:
+    """How many tokens of a text stand for words that the tokenizer does not know; `of` how many, where that is told."""
+    share = "" if of is None else f" of {of:,} ({100 * unknown // of} %)"
+    return f"{one_line(label)}: {count(unknown, 'token')}{share} unknown to the model's tokenizer"
 
 
 def show_skipped(skipped: Iterable[tuple[str, str]]) -> None:
@@ -178,7 +205,8 @@ def duration(seconds: float) -> str:
 def _numbers(report: "IndexReport") -> dict[str, Any]:
     rate = report.passages / report.seconds if report.seconds else 0.0
     skipped = [skipped._asdict() for skipped in report.skipped]
-    return {**vars(report), "skipped": skipped, "passages_per_second": rate}
+    unknown = [found._asdict() for found in report.unknown]
+    return {**vars(report), "skipped": skipped, "unknown": unknown, "passages_per_second": rate}
 
 
 def _summary(info: "StoreInfo") -> dict[str, Any]:

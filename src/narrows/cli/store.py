@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from narrows._plural import count
+from narrows._text import one_line
 from narrows.cli import options
 from narrows.cli.index import (
     CodecName,
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from narrows.store import VerifyReport
 
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The folder that `narrows index` made.")]
+
+# Documents that a sentence names.
+_NAMED = 10
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -121,10 +125,15 @@ def _verdict(report: "VerifyReport", dropped: list[str] | None) -> str:
         )
     if dropped is None:
         return "run `narrows store verify --repair` and then `narrows index` to write them anew"
-    if not dropped and not report.unreadable_fragments:
+    gone = []
+    if dropped:
+        more = f" and {len(dropped) - _NAMED:,} more" if len(dropped) > _NAMED else ""
+        gone.append(f"{count(len(dropped), 'damaged document')} ({one_line(', '.join(dropped[:_NAMED]))}{more})")
+    if report.nameless_passages:
+        gone.append(f"{count(report.nameless_passages, 'passage')} of documents whose names cannot be read")
+    if not gone:
         return "repaired, without dropping a document"
-    unread = " and what cannot be read" if report.unreadable_fragments else ""
-    return f"dropped {count(len(dropped), 'damaged document')}{unread}; run `narrows index` to write them anew"
+    return f"dropped {' and '.join(gone)}; run `narrows index` to write them anew"
 
 
 @app.command()

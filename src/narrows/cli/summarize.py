@@ -6,6 +6,7 @@ import typer
 
 from narrows._plural import count
 from narrows.cli import options
+from narrows.cli.index import unknown_tokens
 from narrows.errors import UsageError
 
 if TYPE_CHECKING:
@@ -135,8 +136,7 @@ def _tell(names: list[str], summary: "Summary", summarizer: "Summarizer", *, qui
         soft_wrap=True,
     )
     if summary.unknown:
-        unknown = count(summary.unknown, "token")
-        console.print(f"{label}: {unknown} unknown to the model's tokenizer", markup=False, soft_wrap=True)
+        console.print(unknown_tokens(label, summary.unknown), markup=False, soft_wrap=True)
     if not summary.summary.strip():
         options.stderr_console().print(
             f"warning: the model wrote nothing about {label}; see what it writes of others by `narrows evaluate`",

@@ -8,21 +8,38 @@ import torch
 from torch import Tensor
 
 from narrows.documents import Document
-from narrows.errors import StoreMismatchError, UsageError
+from narrows.errors import StoreDamagedError, StoreMismatchError, UsageError
 from narrows.evaluation.calibration import NoAnswerRule
 from narrows.serving.answers import ReadPassage, Result, best_answers, no_answer, passage_rule, store_rule
 from narrows.serving.candidates import Candidate
 from narrows.serving.engine import Engine
 from narrows.serving.pieces import TokenizedPassage, tokenized_passages
-from narrows.store import Store
+from narrows.serving.words import require_word
+from narrows.store import LeftOut, LoadedPassages, Store, load_whole
 
-__all__ = ["ask_candidates", "ask_documents", "check_store", "read_candidates"]
+__all__ = ["OnDamage", "ask_candidates", "ask_documents", "check_question", "check_store", "read_candidates"]
 
 # Passages whose states are in memory at once: about 130 MB at width 384.
 _ENCODED_AT_ONCE = 256
 
+OnDamage = Callable[[LeftOut], None]
 OffsetsOf = Callable[[int], Sequence[tuple[int, int]]]
 _Numbered = tuple[Document, int, TokenizedPassage]
+
+
+def check_question(engine: Engine, question: str) -> None:
+    """Make sure that a question asks something, before anything is looked for.
+
+    Raises:
+        UsageError: an empty question, one without a letter or digit, or one longer than its room.
+
+    Example:
+        >>> check_question(engine, "?!")  # doctest: +SKIP
+        Traceback (most recent call last):
+        narrows.errors.UsageError: expected a question with a letter or digit in it, got '?!'; ask in at least one word
+    """
+    engine.check_question(question)
+    require_word(question)
 
 
 def check_store(engine: Engine, store: Store) -> None:
@@ -40,7 +57,14 @@ def check_store(engine: Engine, store: Store) -> None:
 
 
 def ask_candidates(
-    engine: Engine, store: Store, question: str, candidates: Sequence[Candidate], *, top_k: int, began: float
+    engine: Engine,
+    store: Store,
+    question: str,
+    candidates: Sequence[Candidate],
+    *,
+    top_k: int,
+    began: float,
+    on_damage: OnDamage | None = None,
 ) -> Result:
     """Answer from stored passages, by what the reader and the first stage say of them together.
 
@@ -51,30 +75,37 @@ def ask_candidates(
         candidates: the passages to read.
         top_k: answers wanted.
         began: `time.perf_counter()` when the question came.
+        on_damage: told of passages that are not what was written, which are then left out; None: they are refused.
 
     Raises:
-        UsageError: an empty question, one longer than its room, or `top_k` under 1.
-        StoreDamagedError: names the passage that is not what was written.
+        UsageError: an empty question, one without a word, one longer than its room, or `top_k` under 1.
+        StoreDamagedError: names a passage that is not what was written; with `on_damage`, where none is whole.
         StoreMismatchError: a stored passage's tokens are not those of its text.
     """
     _check_top_k(top_k)
-    passages, offsets_of = read_candidates(engine, store, question, candidates)
+    passages, offsets_of = read_candidates(engine, store, question, candidates, on_damage=on_damage)
     return _result(engine, question, passages, offsets_of, store_rule(engine.config), top_k=top_k, began=began)
 
 
 def read_candidates(
-    engine: Engine, store: Store, question: str, candidates: Sequence[Candidate]
+    engine: Engine,
+    store: Store,
+    question: str,
+    candidates: Sequence[Candidate],
+    *,
+    on_damage: OnDamage | None = None,
 ) -> tuple[list[ReadPassage], OffsetsOf]:
     """Read stored passages for a question.
 
     Args and raises as `ask_candidates`.
 
     Returns:
-        The passages in the order of the candidates, each with the bonus that its evidence is worth; and what gives
-        the characters of a passage's tokens by its index.
+        The whole passages in the order of the candidates, each with the bonus that its evidence is worth; and what
+        gives the characters of a passage's tokens by its index.
     """
+    check_question(engine, question)
     states = engine.encode_question(question)
-    loaded = store.load([candidate.row_id for candidate in candidates])
+    loaded, candidates = _load(store, candidates, on_damage)
 
     def fetch(indices: Sequence[int]) -> Tensor:
         return store.codec.decode_padded(
@@ -117,12 +148,29 @@ def read_candidates(
     return passages, offsets_of
 
 
+def _load(
+    store: Store, candidates: Sequence[Candidate], on_damage: OnDamage | None
+) -> tuple[LoadedPassages, Sequence[Candidate]]:
+    """What the candidates hold, and which they are: those that are whole where there is somebody to be told."""
+    row_ids = [candidate.row_id for candidate in candidates]
+    try:
+        return store.load(row_ids), candidates
+    except StoreDamagedError:
+        if on_damage is None:
+            raise
+    salvage = load_whole(store, row_ids)
+    if salvage.left_out.passages:
+        on_damage(salvage.left_out)
+    return salvage.loaded, [candidates[place] for place in salvage.places]
+
+
 def ask_documents(engine: Engine, question: str, documents: Sequence[Document], *, top_k: int, began: float) -> Result:
     """Answer from texts of any length, read in windows; a group of passages is in memory at a time.
 
     Args and raises as `ask_candidates`; a text without a token has no answer.
     """
     _check_top_k(top_k)
+    check_question(engine, question)
     states = engine.encode_question(question)
     passages: list[ReadPassage] = []
     for group in _groups(engine, documents):

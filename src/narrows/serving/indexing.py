@@ -20,6 +20,7 @@ from narrows.serving.embedding import PassageEmbedder
 from narrows.serving.engine import Engine
 from narrows.serving.pieces import TokenizedPassage, is_large, tokenized_between, tokenized_passages
 from narrows.serving.sources import claim_store, leave_no_empty_store, vanished
+from narrows.serving.unknown import UnknownCounter, UnknownWords
 from narrows.store import Store, StoredDocument, StoredPassage, Writer
 from narrows.store.allocator import share_one_pool
 from narrows.store.layout import dataset_uri, is_unborn
@@ -80,13 +81,17 @@ class IndexProgress(NamedTuple):
 
     @property
     def seconds_left(self) -> float | None:
-        """Time left at the rate so far; None before there is one."""
-        return self.seconds / self.bytes_done * (self.bytes_total - self.bytes_done) if self.bytes_done else None
+        """Time left at the rate so far; None before there is one, and when nothing is left."""
+        left = self.bytes_total - self.bytes_done
+        return self.seconds / self.bytes_done * left if self.bytes_done and left > 0 else None
 
 
 @dataclass
 class IndexReport:
-    """What one run of `index_folder` did; passages and tokens count what was written in this run."""
+    """What one run of `index_folder` did; passages and tokens count what was written in this run.
+
+    `unknown` has the documents of which more than a tenth of the tokens stands for unknown words.
+    """
 
     documents_read: int = 0
     documents_unchanged: int = 0
@@ -95,6 +100,7 @@ class IndexReport:
     tokens: int = 0
     seconds: float = 0.0
     skipped: list[Skipped] = field(default_factory=list)
+    unknown: list[UnknownWords] = field(default_factory=list)
 
 
 def index_folder(
@@ -208,6 +214,7 @@ class _Run:
         self._pending: list[tuple[Document, list[TokenizedPassage]]] = []
         self._pending_tokens = 0
         self._commits = 0
+        self._unknown = UnknownCounter(engine.tokenizer.unk_token_id)
         self._source = ""
         self._bytes_before = self._bytes_within = self._bytes_last = 0
         self._started = time.monotonic()
@@ -236,6 +243,9 @@ class _Run:
             except DocumentError as error:
                 skip(document.id, error)
         self._commit()
+        # A file takes more bytes than the text that it holds, and files that were skipped are behind us too.
+        self._bytes_before, self._source = sum(self._sizes.values()), ""
+        self._tell([], 0)
 
     def remove_vanished(self) -> None:
         """Remove documents that the folder no longer holds, but none whose file could not be read."""
@@ -341,11 +351,13 @@ class _Run:
                     )
                 )
                 self.report.tokens += len(passage.ids)
+                self._unknown.add(document.id, passage.ids)
         self.report.passages += len(stored)
         return stored
 
     def _committed(self, ids: list[str]) -> None:
         self.report.documents_read += len(ids)
+        self.report.unknown += self._unknown.close(ids)
         self._commits += 1
         self._tell(ids, self._bytes_within)
         if self._commits % _COMMITS_PER_TIDYING == 0:

@@ -24,6 +24,7 @@ from narrows.data import AS_PLAIN_TEXT
 from narrows.deformer import DeformerConfig
 from narrows.deformer.spans import top_spans
 from narrows.errors import UsageError
+from narrows.serving.words import require_word
 
 __all__ = ["QuestionAnsweringPipeline", "register_pipeline"]
 
@@ -355,6 +356,7 @@ def _pair(question: Any, context: Any) -> tuple[str, str]:
             raise UsageError(_no_text(name, value))
     if not question.strip():
         raise UsageError("expected a question, got an empty one; ask in at least one word")
+    require_word(question)
     return question, context
 
 

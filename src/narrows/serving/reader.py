@@ -9,7 +9,7 @@ import numpy as np
 
 from narrows.documents import Document
 from narrows.serving.answers import Result
-from narrows.serving.asking import ask_candidates, ask_documents, check_store
+from narrows.serving.asking import OnDamage, ask_candidates, ask_documents, check_question, check_store
 from narrows.serving.candidates import DEFAULT_RETRIEVAL, Candidate, Retrieval, find_candidates
 from narrows.serving.embedding import PassageEmbedder
 from narrows.serving.engine import Engine
@@ -75,7 +75,7 @@ class Reader:
             top_k: answers wanted. A refused question has "" before them.
 
         Raises:
-            UsageError: an empty question, one longer than its room, or `top_k` under 1.
+            UsageError: an empty question, one without a letter or digit, one longer than its room, or `top_k` under 1.
 
         Example:
             >>> reader.answer("Who built it?", "Maria Keller built the clock.").answers[0]  # doctest: +SKIP
@@ -92,6 +92,7 @@ class Reader:
         candidates: int = 32,
         top_k: int = 3,
         retrieval: Retrieval = DEFAULT_RETRIEVAL,
+        on_damage: OnDamage | None = None,
     ) -> Result:
         """Answer from a store.
 
@@ -101,17 +102,20 @@ class Reader:
             candidates: passages to read.
             top_k: answers wanted. A refused question has "" before them.
             retrieval: how the passages are found: `bm25`, `dense` or `both`.
+            on_damage: told which of the passages found are damaged, and the others are read; None: a damaged one
+                ends the question.
 
         Raises:
-            UsageError: an empty question, one longer than its room, or an argument out of range.
+            UsageError: an empty question, one without a letter or digit, one longer than its room, or an argument
+                out of range.
             StoreMismatchError: another model wrote the store; says what differs.
             StoreError: the store cannot be read, is damaged, or holds no passages.
         """
         if not isinstance(store, Store):
             with self.open_store(store) as opened:
-                return self._ask(opened, question, candidates, top_k, retrieval)
+                return self._ask(opened, question, candidates, top_k, retrieval, on_damage)
         check_store(self.engine, store)
-        return self._ask(store, question, candidates, top_k, retrieval)
+        return self._ask(store, question, candidates, top_k, retrieval, on_damage)
 
     def open_store(self, path: str | os.PathLike) -> Store:
         """Open a store whose states this reader can use; close it when done.
@@ -137,12 +141,20 @@ class Reader:
         """
         return find_candidates(store, question, limit=candidates, retrieval=retrieval, embed=self._embed)
 
-    def _ask(self, store: Store, question: str, candidates: int, top_k: int, retrieval: Retrieval) -> Result:
+    def _ask(
+        self,
+        store: Store,
+        question: str,
+        candidates: int,
+        top_k: int,
+        retrieval: Retrieval,
+        on_damage: OnDamage | None,
+    ) -> Result:
         began = time.perf_counter()
-        self.engine.check_question(question)
+        check_question(self.engine, question)
         store.require_passages()
         found = self.find(store, question, candidates=candidates, retrieval=retrieval)
-        return ask_candidates(self.engine, store, question, found, top_k=top_k, began=began)
+        return ask_candidates(self.engine, store, question, found, top_k=top_k, began=began, on_damage=on_damage)
 
     def _embed(self, question: str) -> np.ndarray:
         if self._embedder is None:

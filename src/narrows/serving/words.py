@@ -1,8 +1,11 @@
-"""Where words begin and end, so that no answer cuts one."""
+"""Where words begin and end, so that no answer cuts one, and whether there is one."""
 
 import unicodedata
 
-__all__ = ["is_inside_word"]
+from narrows._text import shown
+from narrows.errors import UsageError
+
+__all__ = ["is_inside_word", "require_word"]
 
 # Scripts that put no space between words: every character may begin or end an answer.
 _UNSPACED = (
@@ -38,6 +41,25 @@ def is_inside_word(text: str, place: int) -> bool:
     if after in ".,:" and before.isdigit():
         return place + 1 < len(text) and text[place + 1].isdigit()
     return before in ".,:" and after.isdigit() and place > 1 and text[place - 2].isdigit()
+
+
+def require_word(question: str) -> None:
+    """Make sure that a question has a letter or digit of any script: signs alone ask nothing.
+
+    Raises:
+        UsageError: it has none.
+
+    Example:
+        >>> require_word("水深？")
+        >>> require_word("?!")
+        Traceback (most recent call last):
+        narrows.errors.UsageError: expected a question with a letter or digit in it, got '?!'; ask in at least one word
+    """
+    if not any(letter.isalnum() for letter in question):
+        raise UsageError(
+            f"expected a question with a letter or digit in it, got {shown(question.strip(), most=40)}; "
+            "ask in at least one word"
+        )
 
 
 def _is_word(letter: str) -> bool:

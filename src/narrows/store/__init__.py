@@ -27,6 +27,7 @@ from narrows.store.records import (
     StoreInfo,
     VerifyReport,
 )
+from narrows.store.salvage import LeftOut, Salvage, load_whole
 from narrows.store.verification import verify
 from narrows.store.writer import Writer
 
@@ -37,7 +38,9 @@ __all__ = [
     "Damage",
     "Fingerprint",
     "Hit",
+    "LeftOut",
     "LoadedPassages",
+    "Salvage",
     "Store",
     "StoreInfo",
     "StoredDocument",
@@ -47,5 +50,6 @@ __all__ = [
     "delete",
     "estimate_bytes",
     "get_codec",
+    "load_whole",
     "verify",
 ]

@@ -316,6 +316,18 @@ def holds_nothing(path: Path) -> StoreError:
     )
 
 
+def mend(path: Path) -> str:
+    """What to do about passages that cannot be read: the commands as they are typed, behind another sentence."""
+    folder = shlex.quote(read_source(path) or "FOLDER")
+    store = shlex.quote(str(path))
+    return f"run `narrows store verify --repair {store}` and then `narrows index {folder} -o {store}`"
+
+
+def without_remedy(path: Path, error: StoreDamagedError) -> str:
+    """What an error says is wrong, for a report that says what to do about all damages together."""
+    return str(error).removesuffix(f"; {ANEW}").removesuffix(f"; {mend(path)}")
+
+
 def unreadable(path: Path, error: OSError) -> StoreError:
     """The operating system would not give a file of the store."""
     return StoreError(f"the store {path} cannot be read ({error.strerror}); check its permissions")
@@ -363,7 +375,4 @@ def lance_errors(path: Path, doing: str) -> Iterator[None]:
                 f"{doing} the store {path} failed ({cause}) and everything committed before is intact; "
                 "make room or fix the permissions, and run `narrows index` again"
             ) from error
-        raise StoreDamagedError(
-            f"{doing} the store {path} failed ({cause}); run `narrows store verify` on it and then `narrows "
-            "index` again"
-        ) from error
+        raise StoreDamagedError(f"{doing} the store {path} failed ({cause}); {mend(path)}") from error

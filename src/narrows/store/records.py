@@ -111,6 +111,8 @@ class VerifyReport:
         damages: everything that is wrong, a sentence each.
         remarks: what could not be looked at, since an older narrows has not written it.
         damaged_documents: ids of the documents to write anew, sorted.
+        lost_documents: ids of further documents, whose passages can no longer be read, sorted.
+        nameless_passages: number of passages of which not even their document's id can be read.
         unreadable_fragments: ids of the Lance fragments with rows that tell not even their id.
         changed_fragments: ids of the others whose file is not what was written; what is whole in them is to be copied.
         damaged_index: whether the full-text index has to be made anew.
@@ -123,6 +125,8 @@ class VerifyReport:
     damages: list[Damage] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     damaged_documents: list[str] = field(default_factory=list)
+    lost_documents: list[str] = field(default_factory=list)
+    nameless_passages: int = 0
     unreadable_fragments: list[int] = field(default_factory=list)
     changed_fragments: list[int] = field(default_factory=list)
     damaged_index: bool = False

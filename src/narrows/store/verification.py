@@ -43,9 +43,8 @@ def verify(path: str | os.PathLike) -> VerifyReport:
     try:
         return _Verification(path, manifest).run()
     except StoreDamagedError as error:
-        # The report says what to do for all damages together.
-        reason = str(error).rpartition("; ")[0]
-        return VerifyReport(path=str(path), damages=[Damage(None, None, reason)], beyond_repair=True)
+        damage = Damage(None, None, layout.without_remedy(path, error))
+        return VerifyReport(path=str(path), damages=[damage], beyond_repair=True)
     finally:
         os.close(reading)
 
@@ -62,9 +61,11 @@ class _Verification:
         self._damaged_notes: list[Damage] = []
         self._remarks: list[str] = []
         self._unreadable: list[int] = []
+        self._nameless = 0
         self._to_copy: list[int] = []
         self._changed_data: set[str] = set()
         self._to_rewrite: set[str] = set()
+        self._lost: set[str] = set()
         self._damaged_index = self._beyond_repair = False
         self._last_text = ""
         self._indices: dict[str, list[int]] = defaultdict(list)
@@ -144,7 +145,7 @@ class _Verification:
                     disable_scoring_autoprojection=True,
                 )
         except StoreDamagedError as error:
-            self._damages.append(Damage(None, None, str(error).rpartition("; ")[0]))
+            self._damages.append(Damage(None, None, layout.without_remedy(self._path, error)))
             self._damaged_index = True
 
     def _check_fragment(self, fragment: lance.LanceFragment) -> None:
@@ -159,6 +160,10 @@ class _Verification:
             self._damages.append(Damage(None, None, f"{many} in the file {name} cannot be read"))
             self._unreadable.append(fragment.fragment_id)
             self._to_rewrite |= documents
+            names = None if ends_lance else _names_alone(fragment, self._path)
+            self._lost |= names or set()
+            if names is None:
+                self._nameless += _rows_of(fragment) if unread is None else unread
         elif changed or len(self._damages) > before:
             self._to_copy.append(fragment.fragment_id)
             if len(self._damages) == before:
@@ -232,6 +237,8 @@ class _Verification:
             damages=[*self._damages, *self._damaged_notes],
             remarks=self._remarks,
             damaged_documents=sorted(blamed | self._to_rewrite),
+            lost_documents=sorted(self._lost - blamed - self._to_rewrite),
+            nameless_passages=self._nameless,
             unreadable_fragments=self._unreadable,
             changed_fragments=self._to_copy,
             damaged_index=self._damaged_index,
@@ -270,10 +277,28 @@ def readable_rows(fragment: lance.LanceFragment, number: int, path: Path) -> Ite
                 yield places.start, read
 
 
+def _names_alone(fragment: lance.LanceFragment, path: Path) -> set[str] | None:
+    """The documents of a file of whose rows nothing else can be read; None where that is damaged too."""
+    try:
+        with layout.lance_errors(path, "reading"):
+            names = set(fragment.to_table(columns=["document_id"])["document_id"].to_pylist())
+    except StoreDamagedError:
+        return None
+    # No checksum tells a name from what was written over it.
+    return names if all(name and name.isprintable() for name in names) else None
+
+
+def _rows_of(fragment: lance.LanceFragment) -> int:
+    """Number of a file's rows as the version says it, without looking into the file."""
+    return fragment.metadata.num_rows
+
+
 def read_alone(path: str, fragment_id: int) -> None:
     """Read one file and say nothing: what another process tries before a changed file is read."""
     verification = _Verification(Path(path), layout.read_manifest(Path(path)))
-    verification.read_fragment(verification.open().get_fragment(fragment_id), set())
+    fragment = verification.open().get_fragment(fragment_id)
+    if verification.read_fragment(fragment, set()) != 0:
+        _names_alone(fragment, Path(path))
 
 
 def _survives_reading(path: Path, fragment_id: int) -> bool:

@@ -160,8 +160,8 @@ class Writer:
             report: what `verify` has just said about this store.
 
         Returns:
-            the ids of the documents dropped; documents whose rows all lay in an unreadable file have no id
-            left and are simply no longer in the store.
+            the ids of the documents dropped, sorted; those of which not even the id could be read
+            (`report.nameless_passages`) are simply no longer in the store.
 
         Raises:
             StoreError: the store cannot be written.
@@ -182,7 +182,7 @@ class Writer:
             note_checksums(self._store.path, dataset, forget_lost=True)
         self._store.refresh()
         self._known_ids = None
-        return report.damaged_documents
+        return sorted({*report.damaged_documents, *report.lost_documents})
 
     def _copy_whole_documents(self, dataset: lance.LanceDataset, report: VerifyReport) -> lance.LanceDataset:
         """Put copies of what is whole in changed files in their place, in one commit.

@@ -85,9 +85,17 @@ def _card(models: Sequence[str]) -> str:
     readme = Path(models[0]) / "README.md"
     if not readme.is_file():
         return ""
-    made_of = ", ".join(f"`{Path(name).parent.name}`" for name in models)
-    note = f"The mean of the weights of {made_of} (`python -m narrows.training.average`); the card is the first one's."
+    made_of = ", ".join(f"`{_name_of(Path(name).resolve())}`" for name in models)
+    note = (
+        f"The mean of the weights of {made_of} (`python -m narrows.training.average`); the card, its scores included, "
+        "is the first one's."
+    )
     return f"{readme.read_text(encoding='utf-8')}\n{note}\n"
+
+
+def _name_of(model: Path) -> str:
+    """The run that a model is the outcome of, or with the checkpoint where it is one on the way."""
+    return model.parent.name if model.name == "model" else f"{model.parent.name}/{model.name}"
 
 
 if __name__ == "__main__":
