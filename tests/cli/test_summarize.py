@@ -87,7 +87,9 @@ def test_records_of_summary_data_are_summarised(model, tmp_path, capsys) -> None
     path.write_text('{"meeting_transcripts": []}\n')
     code, out, err = _run(capsys, str(path), "-m", model)
     assert (code, out) == (2, "")
-    assert "expected a field 'text', 'contents', 'body', 'document' or 'documents' on line 1 of dev.jsonl, but got" in err
+    assert (
+        "expected a field 'text', 'contents', 'body', 'document' or 'documents' on line 1 of dev.jsonl, but got" in err
+    )
     assert "give the field that holds the text one of these names" in err
 
 
