@@ -301,8 +301,8 @@ def test_records_of_summary_data(tmp_path):
         (b"[1]", "expected a JSON object on line 1 of r.jsonl, but got a list; correct or remove"),
         (
             b'{"txt": "a"}',
-            "expected a field 'text', 'contents', 'body', 'document' or 'documents' on line 1 of r.jsonl, but got ['txt']; "
-            "give the field that holds the text one of these names, or add it",
+            "expected a field 'text', 'contents', 'body', 'document' or 'documents' on line 1 of r.jsonl, but got "
+            "['txt']; give the field that holds the text one of these names, or add it",
         ),
         (b'{"documents": "a"}', "expected a list of texts in 'documents' on line 1 of r.jsonl, but got a str; correct"),
         (b'{"documents": []}', "expected a list of texts in 'documents' on line 1 of r.jsonl, but got an empty one"),

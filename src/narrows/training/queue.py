@@ -59,7 +59,7 @@ def read_queue(recipes: Sequence[Recipe], runs: Path) -> list[Queued]:
                 )
             awaits[checkpoint] = writer.name
             if checkpoint == recipe.checkpoints()[0]:
-                counted = recipe.model_copy(update={"model": done[writer.name].counted.model})
+                counted = recipe.model_copy(update={"model": dict(done[writer.name].counted)["model"]})
         done[recipe.name] = Queued(recipe, awaits, counted)
     return list(done.values())
 
