@@ -180,6 +180,7 @@ def test_each_mistake_is_one_sentence(files, model, checkpoint, tmp_path, capsys
     (bare / "tokenizer.json").unlink()
     for arguments, code, text in (
         (["no.txt", "-m", model], 2, "no.txt"),
+        (["", "-m", model], 2, "expected the name of a file, got an empty one; name a file, or - for stdin"),
         ([str(tmp_path / "empty.txt"), "-m", model], 2, "expected text in empty.txt, but it is empty"),
         ([str(tmp_path / "blank.txt"), "-m", model], 2, "expected text in blank.txt, but it is empty"),
         ([files[0], "-m", str(tmp_path / "none")], 2, "expected a checkpoint's folder or a hub id"),
