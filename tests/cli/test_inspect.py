@@ -90,6 +90,21 @@ def test_levels_of_a_file(folder, checkpoint, capsys) -> None:
     assert code == 0 and out.endswith("every query sees the whole text: no (the one that sees least sees 15.0 %)\n")
 
 
+@pytest.mark.parametrize("kind", ["mulla", "longt5"])
+def test_levels_are_those_of_the_model(folder, tiny_seq2seq, kind, capsys) -> None:
+    model = tiny_seq2seq(kind)
+    # Making it showed a bar.
+    capsys.readouterr()
+    radius = json.loads((model / "config.json").read_text())["local_radius"]
+    code, out, err = run(capsys, "levels", folder / "river.txt", "-m", model, "--json", "-q")
+    settings = json.loads(out)["settings"]
+    assert (code, err, settings["local_radius"]) == (0, "", radius) and radius != 127
+    other = ["--local-radius", radius + 1, "--variant", "fixed", "--num-levels", 2]
+    code, out, _ = run(capsys, "levels", folder / "river.txt", "-m", model, "--json", *other)
+    settings = json.loads(out)["settings"]
+    assert (settings["variant"], settings["local_radius"], settings["num_levels"]) == ("fixed", radius + 1, 2)
+
+
 def test_levels_of_html_are_those_of_its_text(tmp_path, checkpoint, capsys) -> None:
     path = tmp_path / "a.html"
     path.write_text("<title>t</title><p>The boat went <b>down</b> the river.</p>")

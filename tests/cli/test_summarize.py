@@ -73,6 +73,26 @@ def test_several_files_are_one_input_or_each_by_itself(files, model, capsys) -> 
     assert [line for line in out.splitlines() if line.endswith(":")] == ["a.txt:", "b.md:", "c.html:"]
 
 
+def test_records_of_summary_data_are_summarised(model, tmp_path, capsys) -> None:
+    records = [
+        {"id": "a", "document": TEXT, "summary": "A mill.", "query": "What was built?"},
+        {"id": "b", "documents": [TEXT, "Two birds sat on a stone."], "summary": ["Birds."]},
+    ]
+    path = tmp_path / "dev.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    code, out, err = _run(capsys, str(path), "-m", model, "--json", "--quiet", "--each", "--max-new-tokens", "3")
+    assert (code, err) == (0, "")
+    names = [one["documents"] for one in json.loads(out)["summaries"]]
+    assert names == [["dev.jsonl#a"], ["dev.jsonl#b/1"], ["dev.jsonl#b/2"]]
+    path.write_text('{"meeting_transcripts": []}\n')
+    code, out, err = _run(capsys, str(path), "-m", model)
+    assert (code, out) == (2, "")
+    assert (
+        "expected a field 'text', 'contents', 'body', 'document' or 'documents' on line 1 of dev.jsonl, but got" in err
+    )
+    assert "give the field that holds the text one of these names" in err
+
+
 def test_a_folder_is_all_that_lies_in_it(files, model, tmp_path, capsys) -> None:
     (tmp_path / "other.xyz").write_text("not read")
     folder = [str(tmp_path), "-m", model, "--json", "--max-new-tokens", "4"]
@@ -160,6 +180,7 @@ def test_each_mistake_is_one_sentence(files, model, checkpoint, tmp_path, capsys
     (bare / "tokenizer.json").unlink()
     for arguments, code, text in (
         (["no.txt", "-m", model], 2, "no.txt"),
+        (["", "-m", model], 2, "expected the name of a file, got an empty one; name a file, or - for stdin"),
         ([str(tmp_path / "empty.txt"), "-m", model], 2, "expected text in empty.txt, but it is empty"),
         ([str(tmp_path / "blank.txt"), "-m", model], 2, "expected text in blank.txt, but it is empty"),
         ([files[0], "-m", str(tmp_path / "none")], 2, "expected a checkpoint's folder or a hub id"),

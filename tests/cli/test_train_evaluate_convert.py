@@ -277,6 +277,27 @@ def test_several_recipes_are_a_queue(recipe, squad, tmp_path, capsys) -> None:
     )
 
 
+def test_a_queue_is_shown_before_its_checkpoints_are_there(recipe, squad, tmp_path, capsys) -> None:
+    content = yaml.safe_load(recipe.read_text())
+    second, third = tmp_path / "second.yaml", tmp_path / "third.yaml"
+    for path, name, checkpoint in ((second, "b", "small/model"), (third, "c", str(tmp_path / "no"))):
+        model = {"checkpoint": checkpoint, "split_layer": 3}
+        path.write_text(yaml.safe_dump({**content, "name": name, "model": model}))
+    common = ["--data", str(squad), "--runs", str(tmp_path / "runs"), "--dry-run"]
+    assert main(["train", str(recipe), str(second), *common]) == 0
+    assert "# small/model is not there yet: small writes it before\n" in capsys.readouterr().out
+    assert main(["train", str(recipe), str(second), *common, "--json"]) == 0
+    first, then = json.loads(capsys.readouterr().out)["runs"]
+    assert (first["awaits"], then["awaits"]) == ({}, {"small/model": "small"})
+    assert first["plan"] == then["plan"]
+    assert "'b' starts from, to be there or to be written before it" in _refused(
+        capsys, "train", str(second), str(recipe), *common
+    )
+    # Nothing is trained before it is known that the last one can be.
+    assert "(nothing there)" in _refused(capsys, "train", str(recipe), str(second), str(third), *common[:-1])
+    assert not (tmp_path / "runs").exists()
+
+
 def test_evaluate_used_wrongly(tiny_bert, squad, tmp_path, capsys) -> None:
     model, dev = str(tiny_bert), str(squad / "dev.json")
     assert "(nothing there)" in _refused(capsys, "evaluate", str(tmp_path / "no"), dev)

@@ -165,6 +165,14 @@ def test_folder_in_which_every_file_fails(tmp_path):
     assert len(problems) == 1
 
 
+def test_file_in_which_every_record_fails(tmp_path):
+    (tmp_path / "r.jsonl").write_text('{"txt": "a"}\n{"txt": "b"}\n')
+    problems = []
+    with pytest.raises(DocumentError, match=r"expected text that can be read in .*r.jsonl, but nothing in it could be"):
+        list(read_documents(tmp_path / "r.jsonl", lambda *problem: problems.append(problem)))
+    assert len(problems) == 2
+
+
 def test_pipes_and_links(tmp_path):
     (tmp_path / "good.txt").write_text("x")
     os.mkfifo(tmp_path / "pipe.txt")
@@ -262,6 +270,25 @@ def test_jsonl_records(tmp_path):
         ]
 
 
+def test_records_of_summary_data(tmp_path):
+    """`document` or `documents`, as `narrows train` and `narrows evaluate` read them."""
+    lines = [
+        json.dumps({"id": "a", "document": "eins", "summary": "1", "query": "?"}),
+        json.dumps({"id": "b", "title": "T", "documents": ["zwei", "drei"], "summary": ["2"]}),
+        json.dumps({"id": "a/1", "documents": ["vier"]}),
+        json.dumps({"id": "b/2", "text": "vergeben"}),
+    ]
+    (tmp_path / "r.jsonl").write_text("\n".join(lines))
+    documents, problems = read(tmp_path)
+    assert [(d.id, d.title, d.text) for d in documents] == [
+        ("r.jsonl#a", "r", "eins"),
+        ("r.jsonl#b/1", "T", "zwei"),
+        ("r.jsonl#b/2", "T", "drei"),
+        ("r.jsonl#a/1/1", "r", "vier"),
+    ]
+    assert "but line 4 repeats 'b/2'; give it another id" in str(problems[0][1])
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -274,8 +301,13 @@ def test_jsonl_records(tmp_path):
         (b"[1]", "expected a JSON object on line 1 of r.jsonl, but got a list; correct or remove"),
         (
             b'{"txt": "a"}',
-            "expected a field 'text', 'contents' or 'body' on line 1 of r.jsonl, but got ['txt']",
+            "expected a field 'text', 'contents', 'body', 'document' or 'documents' on line 1 of r.jsonl, but got "
+            "['txt']; give the field that holds the text one of these names, or add it",
         ),
+        (b'{"documents": "a"}', "expected a list of texts in 'documents' on line 1 of r.jsonl, but got a str; correct"),
+        (b'{"documents": []}', "expected a list of texts in 'documents' on line 1 of r.jsonl, but got an empty one"),
+        (b'{"documents": ["a", 3]}', "expected a string in 'documents[1]' on line 1 of r.jsonl, but got a int"),
+        (b'{"documents": ["a", " "]}', "expected text in 'documents[1]' on line 1 of r.jsonl, but it is empty"),
         (b'{"text": 3}', "expected a string in 'text' on line 1 of r.jsonl, but got a int"),
         (b'{"text": " "}', "expected text in 'text' on line 1 of r.jsonl, but it is empty"),
         (

@@ -55,6 +55,9 @@ def read_context(name: str, *, quiet: bool, folders: bool = False) -> "list[Docu
         if not text.strip():
             raise DocumentError("expected text on stdin, but it is empty; pipe a document in")
         return [Document(id="-", title="", text=text, sha256="")]
+    if not name:
+        # As a path it would be the folder one is in.
+        raise DocumentError("expected the name of a file, got an empty one; name a file, or - for stdin")
     if not folders and Path(name).is_dir():
         raise DocumentError(f"expected one file, but {name} is a folder; name a file, or use `narrows index` on it")
     problems: list[tuple[str, str]] = []

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from narrows.inspection.levels import Levels
     from narrows.inspection.patterns import Counts, Pattern, Runs, Subject
+    from narrows.mulla.levels import Pyramid
 
 Length = Annotated[
     int | None, typer.Option("--length", help="Tokens of the text (all but deformer).", show_default="16384")
@@ -192,21 +193,23 @@ def levels(
 ) -> None:
     """Show the levels that Mulla makes of a text, what their slots cover and how much of it a query sees.
 
-    --model names the checkpoint whose tokenizer cuts the text; without it, that of the reader that comes with narrows.
+    --model names the checkpoint whose tokenizer cuts the text, and of the T5 family also its levels (as converted,
+    where it is no Mulla yet); without it, the tokenizer is that of the reader that comes with narrows.
     """
     from narrows.cli.answer import read_context
 
     documents = read_context(file, quiet=quiet)
     if len(documents) != 1:
         raise UsageError(f"expected one text, got {count(len(documents), 'document')} in {file}; name a file of one")
-    from narrows.inspection.families import make_pyramid, pyramid_settings
+    from narrows.inspection.families import pyramid_settings
     from narrows.inspection.levels import describe_levels, load_tokenizer, token_places
 
     given: dict[str, Any] = {"variant": variant, "local_radius": local_radius}
     given |= {"pooling_rate": pooling_rate, "num_levels": num_levels}
-    pyramid = make_pyramid(**{name: value for name, value in given.items() if value is not None})
+    tokenizer = load_tokenizer(model)
+    pyramid = _pyramid(model, {name: value for name, value in given.items() if value is not None})
     text = documents[0].text
-    places = token_places(load_tokenizer(model), text, name=file)
+    places = token_places(tokenizer, text, name=file)
     with _progress(len(places), quiet=quiet) as advance:
         found = describe_levels(text, places, pyramid, slots=slots, advance=advance)
     settings = pyramid_settings(pyramid, len(places))
@@ -214,6 +217,21 @@ def levels(
         options.emit_json({"file": file, "settings": settings, **found._asdict()})
     else:
         _show_levels(file, settings, found)
+
+
+def _pyramid(model: str | None, given: dict[str, Any]) -> "Pyramid":
+    """A model's own levels where it has or would have some, with what was given in their place."""
+    from narrows.cli.evaluate_summaries import is_summariser
+    from narrows.hf.checkpoints import checkpoint_folder
+    from narrows.inspection.families import make_pyramid
+
+    # A tokenizer alone has no config.
+    if model is None or not (checkpoint_folder(model) / "config.json").is_file() or not is_summariser(model):
+        return make_pyramid(**given)
+    from narrows.inspection.memory_plan import describe_config
+    from narrows.mulla import MullaT5Config
+
+    return MullaT5Config(**describe_config(model, **given)).pyramid
 
 
 def _show_levels(file: str, settings: dict[str, Any], found: "Levels") -> None:

@@ -1,6 +1,6 @@
 """`narrows inspect memory`: what training or using a LongT5-Mulla takes, and what fits a budget."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -23,51 +23,58 @@ _NAMES = {"full": "full attention", "tglobal": "LongT5's transient-global", "loc
 _PARTS = (4, 2, 1)
 
 
+_Length = Annotated[int, typer.Option("--length", help="Tokens of each text.")]
+_Batch = Annotated[
+    int, typer.Option("--batch", help="Texts of an optimiser's step; with --inference, texts to be read.")
+]
+_Budget = Annotated[str, typer.Option("--budget", help="Memory for tensors, such as 16G, 800M or 1.5GiB.")]
+_Model = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="Checkpoint of the T5 family whose sizes to take.", show_default="base size"),
+]
+_Layers = Annotated[
+    int | None, typer.Option("--layers", help="Layers of encoder and decoder.", show_default="the model's")
+]
+_TargetLength = Annotated[int, typer.Option("--target-length", min=1, help="Tokens that are written.")]
+_Inference = Annotated[bool, typer.Option("--inference", help="Reading and greedy writing, without gradients.")]
+_Dtype = Annotated[
+    Literal["float32", "bfloat16"] | None,
+    typer.Option(
+        "--dtype",
+        help="Number format; training keeps its weights in float32.",
+        show_default="bfloat16 in training, float32 with --inference",
+    ),
+]
+_Optimizer = Annotated[Literal["adafactor", "adamw"], typer.Option("--optimizer", help="As in recipes.")]
+_Checkpointing = Annotated[bool, typer.Option("--checkpointing", help="As gradient_checkpointing in recipes.")]
+_FeedForwardChunk = Annotated[
+    int | None,
+    typer.Option("--feed-forward-chunk", help="As encoder_feed_forward_chunk.", show_default="the model's"),
+]
+_Recompute = Annotated[bool, typer.Option("--recompute", help="As encoder_feed_forward_recompute.")]
+_Check = Annotated[
+    bool, typer.Option("--check", help="Also run it on this CPU, and show what it takes beside what was foretold.")
+]
+
+
 def memory(
-    length: Annotated[int, typer.Option("--length", help="Tokens of each text.")] = 16_384,
-    batch: Annotated[
-        int, typer.Option("--batch", help="Texts of an optimiser's step; with --inference, texts to be read.")
-    ] = 32,
-    budget: Annotated[str, typer.Option("--budget", help="Memory for tensors, such as 16G, 800M or 1.5GiB.")] = "16G",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", "-m", help="Checkpoint of the T5 family whose sizes to take.", show_default="base size"
-        ),
-    ] = None,
-    layers: Annotated[
-        int | None, typer.Option("--layers", help="Layers of encoder and decoder.", show_default="the model's")
-    ] = None,
+    length: _Length = 16_384,
+    batch: _Batch = 32,
+    budget: _Budget = "16G",
+    model: _Model = None,
+    layers: _Layers = None,
     variant: Variant = None,
     local_radius: LocalRadius = None,
     pooling_rate: PoolingRate = None,
     num_levels: NumLevels = None,
-    target_length: Annotated[int, typer.Option("--target-length", min=1, help="Tokens that are written.")] = 512,
-    inference: Annotated[
-        bool, typer.Option("--inference", help="Reading and greedy writing, without gradients.")
-    ] = False,
-    dtype: Annotated[
-        Literal["float32", "bfloat16"] | None,
-        typer.Option(
-            "--dtype",
-            help="Number format; training keeps its weights in float32.",
-            show_default="bfloat16 in training, float32 with --inference",
-        ),
-    ] = None,
-    optimizer: Annotated[
-        Literal["adafactor", "adamw"], typer.Option("--optimizer", help="As in recipes.")
-    ] = "adafactor",
-    checkpointing: Annotated[
-        bool, typer.Option("--checkpointing", help="As gradient_checkpointing in recipes.")
-    ] = False,
-    feed_forward_chunk: Annotated[
-        int | None,
-        typer.Option("--feed-forward-chunk", help="As encoder_feed_forward_chunk.", show_default="the model's"),
-    ] = None,
-    recompute: Annotated[bool, typer.Option("--recompute", help="As encoder_feed_forward_recompute.")] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Also run it on this CPU, and show what it takes beside what was foretold.")
-    ] = False,
+    target_length: _TargetLength = 512,
+    inference: _Inference = False,
+    dtype: _Dtype = None,
+    optimizer: _Optimizer = "adafactor",
+    checkpointing: _Checkpointing = False,
+    feed_forward_chunk: _FeedForwardChunk = None,
+    recompute: _Recompute = False,
+    check: _Check = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -75,17 +82,12 @@ def memory(
 
     The model's own code is run over tensors without memory, and carried on to the length; --check measures it.
     """
-    if inference and (checkpointing or recompute):
-        given = "--checkpointing" if checkpointing else "--recompute"
-        raise UsageError(f"expected no {given} with --inference, which keeps nothing for a backward pass; leave it out")
+    _refuse_backward_options(inference=inference, checkpointing=checkpointing, recompute=recompute)
     from narrows.inspection.sizes import parse_size
 
-    available = parse_size(budget)
-    from narrows.inspection.computed import compare_keys
-    from narrows.inspection.memory import TRACES, trace_memory
-    from narrows.inspection.memory_plan import check_sizes, describe_config, plan_batches
+    size = _Size(length, batch, parse_size(budget))
+    from narrows.inspection.memory_plan import check_sizes, describe_config
     from narrows.inspection.memory_runs import Run
-    from narrows.mulla import MullaT5Config
 
     check_sizes(length=length, batch=batch)
     config = describe_config(
@@ -99,32 +101,64 @@ def memory(
         recompute=recompute,
     )
     chosen = dtype or ("float32" if inference else "bfloat16")
-    run = Run(config, not inference, chosen, optimizer, checkpointing, target_length)
+    found = _find(
+        Run(config, not inference, chosen, optimizer, checkpointing, target_length), size, check=check, quiet=quiet
+    )
+    if json:
+        options.emit_json(_figures(found, size))
+        return
+    _show_needs(found.needed, found.plan, found.run, length=length)
+    _show_plan(found.plan, found.run, size)
+    _show_peers(found.keys, found.peers, config, length)
+    _show_check(found.readings)
+
+
+class _Size(NamedTuple):
+    length: int
+    batch: int
+    budget: int
+
+
+class _Found(NamedTuple):
+    run: "Run"
+    needed: "Memory"
+    plan: "Plan"
+    keys: float
+    peers: "dict[str, Peer]"
+    readings: "list[Reading]"
+
+
+def _refuse_backward_options(*, inference: bool, checkpointing: bool, recompute: bool) -> None:
+    if inference and (checkpointing or recompute):
+        given = "--checkpointing" if checkpointing else "--recompute"
+        raise UsageError(f"expected no {given} with --inference, which keeps nothing for a backward pass; leave it out")
+
+
+def _find(run: "Run", size: _Size, *, check: bool, quiet: bool) -> _Found:
+    from narrows.inspection.computed import compare_keys
+    from narrows.inspection.memory import TRACES, trace_memory
+    from narrows.inspection.memory_plan import plan_batches
+    from narrows.mulla import MullaT5Config
+
     with options.progress(TRACES, "Tracing", quiet) as advance:
         needed = trace_memory(run, advance)
-    plan = plan_batches(needed, length=length, batch=batch, budget=available)
-    keys, peers = compare_keys(MullaT5Config(**config).pyramid, length)
-    readings = _measure(needed, run, length, quiet=quiet) if check else []
-    if json:
-        options.emit_json(
-            {
-                "length": length,
-                "batch": batch,
-                "budget": available,
-                "run": run,
-                "static": needed.static,
-                **plan._asdict(),
-                "keys_per_query": keys,
-                "peers": peers,
-                "one_level_up_to": _one_level(config),
-                "check": [{**reading._asdict(), "error": reading.error} for reading in readings],
-            }
-        )
-        return
-    _show_needs(needed, plan, run, length=length)
-    _show_plan(plan, run, length=length, batch=batch, budget=available)
-    _show_peers(keys, peers, config, length)
-    _show_check(readings)
+    plan = plan_batches(needed, length=size.length, batch=size.batch, budget=size.budget)
+    keys, peers = compare_keys(MullaT5Config(**run.config).pyramid, size.length)
+    readings = _measure(needed, run, size.length, quiet=quiet) if check else []
+    return _Found(run, needed, plan, keys, peers, readings)
+
+
+def _figures(found: _Found, size: _Size) -> dict[str, Any]:
+    return {
+        **size._asdict(),
+        "run": found.run,
+        "static": found.needed.static,
+        **found.plan._asdict(),
+        "keys_per_query": found.keys,
+        "peers": found.peers,
+        "one_level_up_to": _one_level(found.run.config),
+        "check": [{**reading._asdict(), "error": reading.error} for reading in found.readings],
+    }
 
 
 def _one_level(config: dict[str, Any]) -> int | None:
@@ -176,21 +210,21 @@ def _show_needs(needed: "Memory", plan: "Plan", run: "Run", *, length: int) -> N
         shown.print(f"  {name:<{width}}  {show_size(size):>9}")
 
 
-def _show_plan(plan: "Plan", run: "Run", *, length: int, batch: int, budget: int) -> None:
+def _show_plan(plan: "Plan", run: "Run", size: _Size) -> None:
     from narrows.inspection.sizes import show_size
 
     shown = console()
-    shown.print(f"budget {show_size(budget)}, for tensors alone")
+    shown.print(f"budget {show_size(size.budget)}, for tensors alone")
     if plan.micro_batch is None or plan.accumulation is None or plan.peak is None:
         shown.print(f"  micro-batch: none, as one such text takes {show_size(plan.one_text)} in all")
     else:
         times, end = ("accumulation", " a step") if run.training else ("rounds", "")
         shown.print(
-            f"  micro-batch {plan.micro_batch:,} × {times} {plan.accumulation:,} = {count(batch, 'text')}{end}, "
+            f"  micro-batch {plan.micro_batch:,} × {times} {plan.accumulation:,} = {count(size.batch, 'text')}{end}, "
             f"{show_size(plan.peak)} at the peak"
         )
         if run.training:
-            tokens = plan.micro_batch * (length + run.target_length)
+            tokens = plan.micro_batch * (size.length + run.target_length)
             shown.print(f"  in a recipe: optimiser: {{batch_tokens: {tokens}, accumulation: {plan.accumulation}}}")
     shown.print(f"  longest text that fits alone: {count(plan.longest_length, 'token')}")
 

@@ -73,7 +73,8 @@ def command(
     """Summarise long texts with a LongT5-Mulla, a LongT5 or a T5.
 
     All is read unless --max-input-tokens or --truncation says otherwise (with --truncation alone, as much as the
-    model was trained on). How many tokens were read, and how many not, is told on stderr.
+    model was trained on). How many tokens were read, and how many not, is told on stderr. Of a line of .jsonl, the
+    field text, contents, body, document or documents is read; `narrows evaluate` heeds queries in such data too.
     """
     from narrows.cli.answer import read_context
     from narrows.cli.convert import require_checkpoint

@@ -2,13 +2,17 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from narrows._plural import count
 from narrows.cli import options
 from narrows.errors import UsageError
+
+if TYPE_CHECKING:
+    from narrows.training.queue import Queued
+    from narrows.training.tasks import Plan
 
 __all__ = ["command"]
 
@@ -43,7 +47,8 @@ def command(
 
     The same command goes on with a run that was stopped (Ctrl-C or SIGTERM saves first), and does nothing
     when it is done: several recipes are a queue that can be stopped and started again. With --json one
-    recipe gives an object, several give {"runs": [...]}.
+    recipe gives an object, several give {"runs": [...]}. A recipe may start from what one before it in the
+    queue writes.
     """
     if data is None:
         raise UsageError("expected a data folder, got none; pass --data DIR or set NARROWS_DATA")
@@ -52,18 +57,22 @@ def command(
             f"expected one recipe with --output, got {len(recipes)}; leave out --output, or pass --runs DIR"
         )
 
+    from narrows.training.queue import read_queue
     from narrows.training.recipe import load_recipe
 
     # All of them before the first run: a mistake in the last one shows now, not tomorrow.
     loaded = [(path, load_recipe(path, settings=_settings(settings or []))) for path in recipes]
     _check_names([recipe.name for _, recipe in loaded])
+    queue = read_queue([recipe for _, recipe in loaded], runs)
+    for queued in queue:
+        _require_checkpoints(queued, runs)
+    if dry_run:
+        found = [_dry_run(queued, data, runs, show=not json) for queued in queue]
+        if json:
+            options.emit_json(found[0] if len(found) == 1 else {"runs": found})
+        return
     found = []
     for path, recipe in loaded:
-        # Only now: it may start from what the recipe before it made.
-        _require_checkpoints(recipe, runs)
-        if dry_run:
-            found.append(_dry_run(recipe, data, runs, show=not json))
-            continue
         folder = runs / recipe.name if output is None else output
         found.append(_train(recipe, data, runs, folder, _command_line(path, settings or []), quiet=quiet))
     if json:
@@ -76,12 +85,14 @@ def _check_names(names: list[str]) -> None:
         raise UsageError(f"expected recipes of different names, got {twice[0]!r} twice; rename one of them")
 
 
-def _require_checkpoints(recipe: Any, runs: Path) -> None:
+def _require_checkpoints(queued: "Queued", runs: Path) -> None:
+    """Refuse a checkpoint that is not there and that no recipe before it writes."""
     from narrows.cli.convert import require_checkpoint
     from narrows.training.tasks import find_checkpoint
 
-    for checkpoint in recipe.checkpoints():
-        require_checkpoint(find_checkpoint(checkpoint, runs))
+    for checkpoint in queued.recipe.checkpoints():
+        if checkpoint not in queued.awaits:
+            require_checkpoint(find_checkpoint(checkpoint, runs))
 
 
 def _train(recipe: Any, data: Path, runs: Path, folder: Path, command_line: str, *, quiet: bool) -> dict[str, Any]:
@@ -110,23 +121,25 @@ def _settings(pairs: list[str]) -> dict[str, str]:
     return settings
 
 
-def _dry_run(recipe: Any, data: Path, runs: Path, *, show: bool) -> dict[str, Any]:
+def _dry_run(queued: "Queued", data: Path, runs: Path, *, show: bool) -> dict[str, Any]:
     """What a run would be; shown to people, or not."""
     from narrows.hf.register import register_all
     from narrows.training.tasks import plan_run
 
     # Without it, transformers warns of the model type of a checkpoint that is a DeFormer already.
     register_all()
-    plan = plan_run(recipe, data=data, runs=runs)
+    plan = plan_run(queued.counted, data=data, runs=runs)
     if show:
-        _show_plan(recipe, plan)
-    return {"recipe": recipe, "plan": plan}
+        _show_plan(queued, plan)
+    return {"recipe": queued.recipe, "awaits": queued.awaits, "plan": plan}
 
 
-def _show_plan(recipe: Any, plan: Any) -> None:
+def _show_plan(queued: "Queued", plan: "Plan") -> None:
     import yaml
 
-    typer.echo(yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True).rstrip())
+    typer.echo(yaml.safe_dump(queued.recipe.model_dump(), sort_keys=False, allow_unicode=True).rstrip())
+    for checkpoint, writer in queued.awaits.items():
+        typer.echo(f"# {checkpoint} is not there yet: {writer} writes it before")
     epoch = f"{count(plan.rows, 'row')} of {count(plan.tokens, 'token')} an epoch"
     typer.echo(f"# {epoch}, {count(plan.steps, 'step')} in all")
     for what, number in plan.truncated.items():

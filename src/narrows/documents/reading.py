@@ -16,7 +16,9 @@ from narrows.errors import DocumentError, MissingExtraError
 
 __all__ = ["Document", "read_documents"]
 
-_TEXT_FIELDS = ("text", "contents", "body")
+_TEXT_FIELDS = ("text", "contents", "body", "document")
+# The texts of one record, as in summary data; each is a document.
+_TEXTS_FIELD = "documents"
 _ID_FIELDS = ("id", "_id")
 _SNIFFED_BYTES = 8192
 _HASHED_AT_ONCE = 1 << 20
@@ -29,7 +31,8 @@ class Document:
 
     Attributes:
         id: the path below the folder with forward slashes; for JSONL followed by `#` and the record's id or,
-            when it has none, its line number counted from 1.
+            when it has none, its line number counted from 1; a text of a record's list of `documents` has `/` and
+            its place, counted from 1, after that.
         title: the record's or page's title, the first `# ` heading of Markdown, or else the file's stem.
         text: the characters that all offsets refer to.
         sha256: hexadecimal digest over title and text.
@@ -74,6 +77,10 @@ def _read_all(sources: list[Source], root: Path, on_problem: OnProblem) -> Itera
         for document in _read_source(source, on_problem):
             found = True
             yield document
+    if not found and root.is_file():
+        raise DocumentError(
+            f"expected text that can be read in {root}, but nothing in it could be; correct the problems reported"
+        )
     if not found:
         raise DocumentError(
             f"expected a folder with {EXPECTED_SUFFIXES} files that can be read, but of the "
@@ -130,19 +137,20 @@ def _read_records(source: Source, on_problem: OnProblem) -> Iterator[Document]:
             if not content or content.isspace():
                 continue
             is_empty = False
-            document = _record(source, number, content)
-            if document.id in seen:
-                raise DocumentError(
-                    f"expected every record id once in {source.id}, but line {number} repeats "
-                    f"{document.id.removeprefix(source.id + '#')!r}; give it another id or remove it"
-                )
+            documents = _record(source, number, content)
+            for document in documents:
+                if document.id in seen:
+                    raise DocumentError(
+                        f"expected every record id once in {source.id}, but line {number} repeats "
+                        f"{document.id.removeprefix(source.id + '#')!r}; give it another id or remove it"
+                    )
         except DocumentError as error:
             is_empty = False
             on_problem(source.id, error)
             continue
-        seen.add(document.id)
+        seen.update(document.id for document in documents)
         content = ""
-        yield document
+        yield from documents
     if is_empty:
         raise DocumentError(f"expected text in {source.id}, but it is empty; fill it or leave it out")
 
@@ -169,7 +177,7 @@ def _lines(source: Source) -> Iterator[tuple[int, int, bytes | str]]:
             yield number, file.tell(), file.readline()
 
 
-def _record(source: Source, number: int, line: str) -> Document:
+def _record(source: Source, number: int, line: str) -> list[Document]:
     where = f"line {number} of {source.id}"
     try:
         record = json.loads(line)
@@ -181,16 +189,34 @@ def _record(source: Source, number: int, line: str) -> Document:
         raise DocumentError(
             f"expected a JSON object on {where}, but got a {type(record).__name__}; correct or remove the line"
         )
+    title = _string(record, "title", where).strip() if record.get("title") is not None else ""
+    title = title or source.path.stem
+    name = f"{source.id}#{_record_id(record, number, where)}"
     field = next((name for name in _TEXT_FIELDS if name in record), None)
-    if field is None:
+    if field is not None:
+        return [_document(name, title, _filled(_string(record, field, where), field, where))]
+    if _TEXTS_FIELD not in record:
         raise DocumentError(
-            f"expected a field 'text', 'contents' or 'body' on {where}, but got {sorted(record)[:8]}; add the text"
+            f"expected a field {', '.join(map(repr, _TEXT_FIELDS))} or {_TEXTS_FIELD!r} on {where}, but got "
+            f"{sorted(record)[:8]}; give the field that holds the text one of these names, or add it"
         )
-    text = _string(record, field, where)
+    texts = record[_TEXTS_FIELD]
+    if not isinstance(texts, list) or not texts:
+        found = "an empty one" if isinstance(texts, list) else f"a {type(texts).__name__}"
+        raise DocumentError(
+            f"expected a list of texts in {_TEXTS_FIELD!r} on {where}, but got {found}; correct or remove the line"
+        )
+    numbered = {f"{_TEXTS_FIELD}[{place}]": text for place, text in enumerate(texts)}
+    return [
+        _document(f"{name}/{place}", title, _filled(_string(numbered, field, where), field, where))
+        for place, field in enumerate(numbered, start=1)
+    ]
+
+
+def _filled(text: str, field: str, where: str) -> str:
     if not text or text.isspace():
         raise DocumentError(f"expected text in {field!r} on {where}, but it is empty; fill it or remove the line")
-    title = _string(record, "title", where).strip() if record.get("title") is not None else ""
-    return _document(f"{source.id}#{_record_id(record, number, where)}", title or source.path.stem, text)
+    return text
 
 
 def _string(record: dict[str, object], field: str, where: str) -> str:

@@ -118,7 +118,10 @@ def load_tokenizer(model: str | None) -> Any:
     from transformers import AutoTokenizer
 
     from narrows.hf.checkpoints import DEFAULT_CHECKPOINT, checkpoint_folder, require_tokenizer
+    from narrows.hf.register import register_all
 
+    # Without it, transformers warns of the model type of a model of ours.
+    register_all()
     folder: Path = checkpoint_folder(DEFAULT_CHECKPOINT if model is None else model)
     require_tokenizer(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)

@@ -85,7 +85,10 @@ class Recipe(Section, ABC):
         """
 
     def checkpoints(self) -> tuple[str, ...]:
-        """The checkpoints that the run starts from or looks at: folders, hub ids or names of other runs."""
+        """The checkpoints that the run starts from or looks at: folders, hub ids or names of other runs.
+
+        That of the model comes first.
+        """
         return ()
 
     @abstractmethod

@@ -106,6 +106,10 @@ class PlantedRecipe(Recipe):
                 f"got {self.optimiser.batch_tokens}; raise it"
             )
 
+    def checkpoints(self) -> tuple[str, ...]:
+        """The one whose encoder is converted, where there is one."""
+        return () if self.model.start is None else (self.model.start,)
+
     def card_text(self) -> CardText:
         """What such an encoder is."""
         return CardText(

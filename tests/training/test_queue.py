@@ -1,0 +1,67 @@
+"""A queue of recipes, of which one starts from what another writes."""
+
+from pathlib import Path
+
+import pytest
+
+from narrows.errors import UsageError
+from narrows.training.queue import read_queue
+from narrows.training.recipe import load_recipe
+
+SPANS = """
+name: NAME
+model: {checkpoint: START, split_layer: 0}
+data:
+  train: [{format: squad, file: train.json}]
+"""
+SUMMARIES = """
+name: NAME
+task: summarization
+model: {checkpoint: START}
+data:
+  train: [{format: jsonl, file: train.jsonl}]
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    def make(name: str, start: str, text: str = SPANS, **more: str):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(text.replace("NAME", name).replace("START", start))
+        return load_recipe(path, settings=more)
+
+    return make
+
+
+def test_a_recipe_waits_for_the_one_that_writes_its_checkpoint(recipe, tmp_path) -> None:
+    a, b, c = recipe("a", "some/model"), recipe("b", "a/model"), recipe("c", str(tmp_path / "runs" / "b" / "model"))
+    queue = read_queue([a, b, c], tmp_path / "runs")
+    assert [list(queued.awaits.values()) for queued in queue] == [[], ["a"], ["b"]]
+    # Counted with the tokenizer of the first of them, and otherwise as it is.
+    assert [queued.counted.checkpoints() for queued in queue] == [("some/model",)] * 3
+    assert [queued.counted.name for queued in queue] == ["a", "b", "c"]
+    assert [queued.recipe for queued in queue] == [a, b, c]
+
+
+def test_a_teacher_is_waited_for_too(recipe, tmp_path) -> None:
+    a, b = recipe("a", "x/y"), recipe("b", "some/model", teacher="a/model")
+    awaited = read_queue([a, b], tmp_path)[1]
+    assert awaited.awaits == {"a/model": "a"} and awaited.counted == b
+
+
+def test_what_is_there_is_not_waited_for(recipe, tmp_path) -> None:
+    (tmp_path / "a" / "model").mkdir(parents=True)
+    b = recipe("b", "a/model")
+    for queued in read_queue([recipe("a", "some/model"), b], tmp_path):
+        assert queued.awaits == {} and queued.counted == queued.recipe
+    assert read_queue([recipe("c", "nobody/model")], Path("runs"))[0].awaits == {}
+
+
+def test_orders_and_tasks_that_do_not_go_together(recipe, tmp_path) -> None:
+    a, b = recipe("a", "some/model"), recipe("b", "a/model")
+    with pytest.raises(UsageError, match="expected 'a/model', which 'b' starts from, to be there or .* recipe first"):
+        read_queue([b, a], tmp_path)
+    with pytest.raises(UsageError, match="got 'b' no earlier than 'b'; name its recipe first"):
+        read_queue([recipe("b", "b/model")], tmp_path)
+    with pytest.raises(UsageError, match="a run of its own task, summarization, got 'a' of question-answering; name"):
+        read_queue([a, recipe("s", "a/model", SUMMARIES)], tmp_path)
