@@ -1,23 +1,20 @@
 """Files into documents, one at a time."""
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from narrows._text import UNREADABLE_JSON, json_problem
 from narrows.documents.decoding import UnsupportedEncoding, decode_text, starts_as_utf16
 from narrows.documents.html_text import extract_html
 from narrows.documents.pdf import extract_pdf
+from narrows.documents.records import TEXT_FIELDS, parse_record, record_id, string_field, text_field
 from narrows.documents.sources import EXPECTED_SUFFIXES, OnProblem, Source, format_of, scan, unreadable
 from narrows.errors import DocumentError, MissingExtraError
 
-__all__ = ["Document", "read_documents"]
+__all__ = ["Document", "read_documents", "read_file"]
 
-_TEXT_FIELDS = ("text", "contents", "body")
-_ID_FIELDS = ("id", "_id")
 _SNIFFED_BYTES = 8192
 _HASHED_AT_ONCE = 1 << 20
 _HEADING_OR_FENCE = re.compile(r"^ {0,3}(?:# ([^\r\n]*)|(```|~~~))", re.MULTILINE)
@@ -87,7 +84,7 @@ def _read_source(source: Source, on_problem: OnProblem) -> Iterator[Document]:
         if kind == "jsonl":
             yield from _read_records(source, on_problem)
         else:
-            yield _read_file(source, kind)
+            yield read_file(source)
     except DocumentError as error:
         on_problem(source.id, error)
     except MissingExtraError as error:
@@ -97,7 +94,15 @@ def _read_source(source: Source, on_problem: OnProblem) -> Iterator[Document]:
         on_problem(source.id, unreadable(source.id, error))
 
 
-def _read_file(source: Source, kind: str | None) -> Document:
+def read_file(source: Source) -> Document:
+    """The one document of a file that is no JSONL.
+
+    Raises:
+        DocumentError: it is no text, or has none.
+        MissingExtraError: a PDF, without the extra `pdf`.
+        OSError: it cannot be read.
+    """
+    kind = format_of(source.path.name)
     if kind == "pdf":
         text, title = extract_pdf(source.path.read_bytes(), source.id)
         return _document(source.id, title or source.path.stem, text)
@@ -171,56 +176,16 @@ def _lines(source: Source) -> Iterator[tuple[int, int, bytes | str]]:
 
 def _record(source: Source, number: int, line: str) -> Document:
     where = f"line {number} of {source.id}"
-    try:
-        record = json.loads(line)
-    except UNREADABLE_JSON as error:
-        reason = json_problem(error)
-        message = f"expected a JSON object on {where}, but it is not JSON ({reason}); correct or remove the line"
-        raise DocumentError(message) from error
-    if not isinstance(record, dict):
-        raise DocumentError(
-            f"expected a JSON object on {where}, but got a {type(record).__name__}; correct or remove the line"
-        )
-    field = next((name for name in _TEXT_FIELDS if name in record), None)
+    record = parse_record(line, where)
+    field = next((name for name in TEXT_FIELDS if name in record), None)
     if field is None:
         raise DocumentError(
             f"expected a field 'text', 'contents' or 'body' on {where}, but got {sorted(record)[:8]}; add the text"
         )
-    text = _string(record, field, where)
-    if not text or text.isspace():
-        raise DocumentError(f"expected text in {field!r} on {where}, but it is empty; fill it or remove the line")
-    title = _string(record, "title", where).strip() if record.get("title") is not None else ""
-    return _document(f"{source.id}#{_record_id(record, number, where)}", title or source.path.stem, text)
-
-
-def _string(record: dict[str, object], field: str, where: str) -> str:
-    value = record[field]
-    if not isinstance(value, str):
-        raise DocumentError(
-            f"expected a string in {field!r} on {where}, but got a {type(value).__name__}; correct or remove the line"
-        )
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise DocumentError(
-            f"expected Unicode text in {field!r} on {where}, but character {error.start} is half of a "
-            "surrogate pair; correct or remove the line"
-        ) from error
-    return value
-
-
-def _record_id(record: dict[str, object], number: int, where: str) -> str:
-    field = next((name for name in _ID_FIELDS if record.get(name) is not None), None)
-    if field is None:
-        return str(number)
-    value = record[field]
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if not isinstance(value, str) or not value.strip():
-        raise DocumentError(
-            f"expected a number or a name in {field!r} on {where}, but got {value!r:.40}; correct it or leave it out"
-        )
-    return _string(record, field, where)
+    text = text_field(record, field, where)
+    title = string_field(record, "title", where).strip() if record.get("title") is not None else ""
+    found = record_id(record, where)
+    return _document(f"{source.id}#{number if found is None else found}", title or source.path.stem, text)
 
 
 def _markdown_title(text: str) -> str:
