@@ -208,7 +208,8 @@ class Batcher:
             verbose=False,
             **options,
         )
-        return {name: rows for name, rows in found.items() if name in self.encoder.accepted}
+        kept = self.encoder.accepted | {"attention_mask"}
+        return {name: rows for name, rows in found.items() if name in kept}
 
     def _read(self, text: str) -> str:
         return self._lower(self._prompt + text)

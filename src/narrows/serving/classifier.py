@@ -148,7 +148,7 @@ class Classifier:
         return Classification(label, float(row.value[best]), labels, scores)
 
     def _compute(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        logits = self.encoder.model(**batch).logits.float()
+        logits = self.encoder(batch).logits.float()
         if self.problem == "single_label":
             return logits.softmax(-1)
         return logits.sigmoid() if self.problem == "multi_label" else logits

@@ -126,7 +126,7 @@ class Embedder:
         return self._batcher.windows(as_texts(texts), self._compute, truncate=truncate, on_tokens=on_tokens)
 
     def _compute(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        outputs = self.encoder.model(**batch)
+        outputs = self.encoder(batch)
         states, mask = outputs.last_hidden_state, batch["attention_mask"]
         if states.shape[1] != mask.shape[1]:
             mask = self._pooled_mask(outputs, mask)

@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -69,6 +70,10 @@ class Encoder:
     def accepted(self) -> frozenset[str]:
         """Names of the inputs that the model takes; not each takes all that its tokenizer makes."""
         return frozenset(inspect.signature(self.model.forward).parameters)
+
+    def __call__(self, batch: Mapping[str, torch.Tensor]) -> Any:
+        """The model's outputs for a padded batch; it gets the mask only where it asks for one."""
+        return self.model(**{name: tensor for name, tensor in batch.items() if name in self.accepted})
 
     @property
     def trained_tokens(self) -> int | None:
