@@ -184,7 +184,8 @@ class Batcher:
             if tokens < self.encoder.least_tokens:
                 raise UsageError(
                     f"expected texts of at least {count(self.encoder.least_tokens, 'token')} for "
-                    f"{self.encoder.checkpoint}, got {tokens:,} in {shown(text.id)}; leave it out, or name another model"
+                    f"{self.encoder.checkpoint}, got {tokens:,} in {shown(text.id)}; leave it out, or name "
+                    "another model"
                 )
             if limit is None or tokens <= limit:
                 yield _Encoded(text, inputs, 0)
