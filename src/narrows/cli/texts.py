@@ -144,7 +144,7 @@ def report(totals: "Totals", *, seconds: float, max_tokens: int | None, quiet: b
     )
     if totals.texts_cut:
         console.print(
-            f"warning: {count(totals.texts_cut, 'text')} of {totals.texts:,} cut to {max_tokens:,} tokens; "
+            f"warning: {count(totals.texts_cut, 'text')} of {totals.texts:,} cut to {count(max_tokens or 0, 'token')}; "
             f"{count(totals.tokens_not_read, 'token')} not read",
             markup=False,
             soft_wrap=True,

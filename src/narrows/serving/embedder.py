@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from narrows._plural import count
 from narrows.documents.texts import Text
 from narrows.errors import ConversionError, UsageError
 from narrows.hf.checkpoints import DEFAULT_CHECKPOINT, checkpoint_folder
@@ -141,8 +142,8 @@ class Embedder:
         if not bool(mask.all()):
             raise ConversionError(
                 f"expected a state for each token of {self.encoder.checkpoint}, or a pooled_attention_mask, got "
-                f"{outputs.last_hidden_state.shape[1]:,} states for {mask.shape[1]:,} tokens; convert it with "
-                "`narrows convert`"
+                f"{count(outputs.last_hidden_state.shape[1], 'state')} for {count(mask.shape[1], 'token')}; name another "
+                "checkpoint"
             )
         return mask.new_ones(outputs.last_hidden_state.shape[:2])
 
