@@ -142,8 +142,8 @@ class Embedder:
         if not bool(mask.all()):
             raise ConversionError(
                 f"expected a state for each token of {self.encoder.checkpoint}, or a pooled_attention_mask, got "
-                f"{count(outputs.last_hidden_state.shape[1], 'state')} for {count(mask.shape[1], 'token')}; name another "
-                "checkpoint"
+                f"{count(outputs.last_hidden_state.shape[1], 'state')} for {count(mask.shape[1], 'token')}; name "
+                "another checkpoint"
             )
         return mask.new_ones(outputs.last_hidden_state.shape[:2])
 
