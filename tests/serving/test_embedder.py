@@ -245,6 +245,53 @@ def test_vectors_are_those_of_sentence_transformers(sentences, pooling, how) -> 
     np.testing.assert_allclose(found, peer.encode(texts), atol=1e-5, rtol=0)
 
 
+OWN = {"max_seq_length": 50, "modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}}
+
+
+def test_a_model_that_gives_vectors_itself(sentences) -> None:
+    folder = sentences(
+        {}, kinds=("Transformer", "Normalize"), model={**OWN, "module_output_name": "sentence_embedding"}
+    )
+    embedder, texts = Embedder.from_pretrained(folder, batch_tokens=100), _texts(5)
+    assert (embedder.pooling, embedder.normalize) == ("pooler_output", True)
+    found = embedder.embed(texts, truncate=True)
+    assert np.abs(found - Embedder.from_pretrained(folder, pooling="cls").embed(texts, truncate=True)).max() > 1e-3
+    library = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers; install narrows[bench]")
+    peer = library.SentenceTransformer(str(folder), device="cpu")
+    np.testing.assert_allclose(found, peer.encode(texts), atol=1e-5, rtol=0)
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in weights.items() if not name.startswith("pooler.")}
+    save_file(kept, folder / "model.safetensors")
+    with pytest.raises(ConversionError, match="expected all weights of .*, got none for pooler.dense.bias; the checkp"):
+        Embedder.from_pretrained(folder)
+    assert Embedder.from_pretrained(folder, pooling="mean").pooling == "mean"
+
+
+@pytest.mark.parametrize(
+    "head", ["FunnelModel", "FunnelBaseModel", "FunnelForEmbedding", "FunnelForSequenceClassification"]
+)
+@pytest.mark.parametrize("semantics", ["exact", "hf"])
+def test_our_funnel(tiny_bert, tmp_path, head, semantics) -> None:
+    pytest.importorskip("narrows.funnel.heads", reason="needs the Funnel family")
+    import narrows
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    config = narrows.FunnelConfig(
+        vocab_size=len(tokenizer),
+        block_sizes=[1, 1, 1],
+        n_head=3,
+        d_head=8,
+        d_inner=30,
+        d_model=24,
+        semantics=semantics,
+    )
+    _saved(getattr(narrows, head)(config).eval(), str(tiny_bert), tmp_path)
+    embedder, texts = Embedder.from_pretrained(tmp_path, batch_tokens=150), _texts(9)
+    assert embedder.pooling == ("pooler_output" if head == "FunnelForEmbedding" else "mean")
+    alone = np.concatenate([embedder.embed([text]) for text in texts])
+    np.testing.assert_allclose(embedder.embed(texts), alone, atol=1e-5, rtol=0)
+
+
 def test_a_folders_prompts(sentences) -> None:
     general = {"prompts": {"query": "the king : ", "passage": ""}, "default_prompt_name": "query"}
     folder = sentences({"pooling_mode": "mean"}, general=general)
@@ -280,6 +327,11 @@ def test_modules_and_poolings_that_are_not_known_are_refused(sentences) -> None:
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(
         ConversionError, match=r"expected the modules .* in .*modules\.json, got Transformer, Pooling, De"
+    ):
+        Embedder.from_pretrained(folder)
+    (folder / "modules.json").write_text("[]")
+    with pytest.raises(
+        ConversionError, match=r"expected the modules .* in .*modules\.json, got none; use a checkpoint"
     ):
         Embedder.from_pretrained(folder)
     (folder / "modules.json").write_text("{}")

@@ -13,7 +13,7 @@ from narrows.errors import ConversionError, UsageError
 from narrows.hf.checkpoints import DEFAULT_CHECKPOINT, checkpoint_folder
 from narrows.serving.batching import Batcher, Row, as_texts
 from narrows.serving.encoders import Encoder, load_encoder, place
-from narrows.serving.sentence_layout import POOLINGS, SentenceLayout, read_layout
+from narrows.serving.sentence_layout import OWN_VECTOR, POOLINGS, SentenceLayout, read_layout
 
 __all__ = ["Embedder", "pool"]
 
@@ -47,12 +47,13 @@ class Embedder:
         dtype: str = "float32",
         batch_tokens: int = 8192,
     ) -> "Embedder":
-        """Load an encoder. What is not said is as a sentence-transformers folder says; of another checkpoint: the mean.
+        """Load an encoder. What is not said is as the checkpoint says, as sentence-transformers reads it.
 
         Args:
             checkpoint: a folder or a hub id: BERT, RoBERTa, DistilBERT, Funnel, the encoders of T5, LongT5 and our
                 families, and others.
-            pooling: `mean`, `cls` or `max` over the real tokens.
+            pooling: `mean`, `cls` or `max` over the real tokens; None: as the checkpoint says, and the own vector of a
+                model for vectors (`FunnelForEmbedding`); else the mean.
             normalize: whether vectors get length 1.
             max_tokens: longest text, special tokens included; None: as the model was trained.
             prompt: what stands before every text.
@@ -68,9 +69,10 @@ class Embedder:
         chosen = place(device)
         folder = checkpoint_folder(checkpoint)
         layout = read_layout(folder)
-        how = _pooling(pooling, layout, checkpoint)
+        _check_pooling(pooling, layout, checkpoint)
         before = _prompt(prompt, prompt_name, layout, checkpoint)
-        encoder = load_encoder(layout.folder, checkpoint, dtype=dtype)
+        own = pooling is None and layout.pooling == OWN_VECTOR
+        encoder = load_encoder(layout.folder, checkpoint, dtype=dtype, with_pooler=own)
         batcher = Batcher(
             encoder,
             max_tokens=max_tokens if max_tokens is not None else _limit(layout, encoder),
@@ -79,6 +81,10 @@ class Embedder:
             lowercase=layout.lowercase,
         )
         encoder.model.to(chosen)
+        how = pooling or layout.pooling
+        if how is None:
+            # Our models for vectors know their own pooling.
+            how = OWN_VECTOR if type(encoder.model).__name__.endswith("ForEmbedding") else "mean"
         wanted = layout.normalize if normalize is None else normalize
         return cls(encoder, batcher, pooling=how, normalize=wanted, prompt=before)
 
@@ -128,11 +134,14 @@ class Embedder:
 
     def _compute(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         outputs = self.encoder(batch)
+        vectors = outputs.pooler_output.float() if self.pooling == OWN_VECTOR else self._pooled(outputs, batch)
+        return torch.nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
+
+    def _pooled(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         states, mask = outputs.last_hidden_state, batch["attention_mask"]
         if states.shape[1] != mask.shape[1]:
             mask = self._pooled_mask(outputs, mask)
-        vectors = pool(states, mask, self.pooling)
-        return torch.nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
+        return pool(states, mask, self.pooling)
 
     def _pooled_mask(self, outputs: Any, mask: torch.Tensor) -> torch.Tensor:
         """Which of the states of a model that shortens its texts stand for real tokens."""
@@ -171,15 +180,14 @@ def pool(states: torch.Tensor, mask: torch.Tensor, how: str) -> torch.Tensor:
     return torch.where(real, states, 0.0).sum(1) / real.sum(1).clamp_min(1)
 
 
-def _pooling(asked: str | None, layout: SentenceLayout, checkpoint: str | Path) -> str:
+def _check_pooling(asked: str | None, layout: SentenceLayout, checkpoint: str | Path) -> None:
     if asked is not None and asked not in POOLINGS:
         raise UsageError(f"expected a pooling of {', '.join(POOLINGS)}, got {asked!r}; choose one of them")
-    if asked is None and layout.pooling not in POOLINGS:
+    if asked is None and layout.pooling not in (None, OWN_VECTOR, *POOLINGS):
         raise ConversionError(
             f"expected a checkpoint with a pooling of {', '.join(POOLINGS)}, got {checkpoint} with {layout.pooling}; "
             "name another checkpoint, or choose a pooling (--pooling)"
         )
-    return layout.pooling if asked is None else asked
 
 
 def _prompt(prompt: str | None, name: str | None, layout: SentenceLayout, checkpoint: str | Path) -> str:

@@ -120,13 +120,14 @@ def place(device: str) -> str:
     return ("cuda" if here else "cpu") if device == "auto" else device
 
 
-def load_encoder(folder: Path, checkpoint: str | Path, *, dtype: str = "float32") -> Encoder:
+def load_encoder(folder: Path, checkpoint: str | Path, *, dtype: str = "float32", with_pooler: bool = False) -> Encoder:
     """An encoder without a head, on the CPU.
 
     Args:
         folder: where the checkpoint lies.
         checkpoint: what it was asked for by.
         dtype: `float32` or `bfloat16`, of its weights.
+        with_pooler: whether the model's own vector is wanted, so that its weights must be there.
 
     Raises:
         ConversionError: no encoder (a decoder, or both), or weights are missing, damaged or not finite.
@@ -147,8 +148,9 @@ def load_encoder(folder: Path, checkpoint: str | Path, *, dtype: str = "float32"
         base = _without_decoder(type(model))
         if base is not None:
             model, missing = _load(base, folder, config, checkpoint, dtype)
-    # A pooler stands on [CLS]'s state, and is not asked.
-    missing = [name for name in missing if not name.startswith("pooler.")]
+    if not with_pooler:
+        # It stands on [CLS]'s state, and is not asked.
+        missing = [name for name in missing if not name.startswith("pooler.")]
     if missing:
         raise ConversionError(
             f"expected all weights of {checkpoint}, got none for {missing[0]}; the checkpoint is incomplete, copy it "

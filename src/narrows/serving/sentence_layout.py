@@ -8,10 +8,18 @@ from typing import Any, NamedTuple
 
 from narrows.errors import ConversionError
 
-__all__ = ["POOLINGS", "SentenceLayout", "read_layout"]
+__all__ = ["OWN_VECTOR", "POOLINGS", "SentenceLayout", "read_layout"]
 
 POOLINGS = ("cls", "max", "mean")
 
+OWN_VECTOR = "pooler_output"
+"""The pooling of a model that gives a vector itself, in the output of this name."""
+
+_CHAINS = (
+    ["Transformer", "Pooling"],
+    ["Transformer", "Pooling", "Normalize"],
+)
+_CHAINS_OF_OWN_VECTORS = (["Transformer"], ["Transformer", "Normalize"])
 _LEGACY = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -27,7 +35,8 @@ class SentenceLayout(NamedTuple):
 
     Attributes:
         folder: where the model itself lies.
-        pooling: `mean`, `cls` or `max`; another name is one that cannot be computed here.
+        pooling: `mean`, `cls`, `max` or `pooler_output`, the model's own vector; another name is one that cannot be
+            computed here. None: it is not said.
         normalize: whether vectors have length 1.
         max_tokens: longest text, special tokens included; None: the model's own limit.
         prompts: texts that stand before the text, by name.
@@ -37,7 +46,7 @@ class SentenceLayout(NamedTuple):
     """
 
     folder: Path
-    pooling: str = "mean"
+    pooling: str | None = None
     normalize: bool = False
     max_tokens: int | None = None
     prompts: Mapping[str, str] = MappingProxyType({})
@@ -47,7 +56,7 @@ class SentenceLayout(NamedTuple):
 
 
 def read_layout(folder: Path) -> SentenceLayout:
-    """The layout of a checkpoint; of one that is no sentence-transformers folder: the mean, as it is.
+    """The layout of a checkpoint; of one that is no sentence-transformers folder, nothing is said.
 
     Args:
         folder: of the checkpoint.
@@ -61,19 +70,20 @@ def read_layout(folder: Path) -> SentenceLayout:
         return SentenceLayout(folder)
     modules = _read(folder / "modules.json", list)
     kinds = [str(module["type"]).rsplit(".", 1)[-1] for module in modules]
-    if kinds not in (["Transformer"], ["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+    inner = folder / modules[0]["path"] if modules else folder
+    model = next((_read(path) for path in sorted(inner.glob("sentence_*_config.json"))), {})
+    own = model.get("modality_config", {}).get("text", {}).get("method_output_name") == OWN_VECTOR
+    if kinds not in (_CHAINS_OF_OWN_VECTORS if own else _CHAINS):
         raise ConversionError(
             f"expected the modules Transformer, Pooling and perhaps Normalize in {folder / 'modules.json'}, got "
             f"{', '.join(kinds) or 'none'}; use a checkpoint without the others"
         )
-    inner = folder / modules[0]["path"]
-    model = next((_read(path) for path in sorted(inner.glob("sentence_*_config.json"))), {})
-    pooling = _read(folder / modules[1]["path"] / "config.json") if len(modules) > 1 else {}
+    pooling = {} if own else _read(folder / modules[1]["path"] / "config.json")
     known = folder / "config_sentence_transformers.json"
     general = _read(known) if known.is_file() else {}
     return SentenceLayout(
         folder=inner,
-        pooling=_pooling(pooling),
+        pooling=OWN_VECTOR if own else _pooling(pooling),
         normalize="Normalize" in kinds,
         max_tokens=model.get("max_seq_length"),
         prompts=general.get("prompts") or {},
