@@ -272,11 +272,10 @@ def test_a_model_that_gives_vectors_itself(sentences) -> None:
 )
 @pytest.mark.parametrize("semantics", ["exact", "hf"])
 def test_our_funnel(tiny_bert, tmp_path, head, semantics) -> None:
-    pytest.importorskip("narrows.funnel.heads", reason="needs the Funnel family")
-    import narrows
-
+    heads = pytest.importorskip("narrows.funnel.heads", reason="needs the Funnel family")
+    models = pytest.importorskip("narrows.funnel", reason="needs the Funnel family")
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
-    config = narrows.FunnelConfig(
+    config = models.FunnelConfig(
         vocab_size=len(tokenizer),
         block_sizes=[1, 1, 1],
         n_head=3,
@@ -285,7 +284,8 @@ def test_our_funnel(tiny_bert, tmp_path, head, semantics) -> None:
         d_model=24,
         semantics=semantics,
     )
-    _saved(getattr(narrows, head)(config).eval(), str(tiny_bert), tmp_path)
+    made = getattr(heads if "For" in head else models, head)
+    _saved(made(config).eval(), str(tiny_bert), tmp_path)
     embedder, texts = Embedder.from_pretrained(tmp_path, batch_tokens=150), _texts(9)
     assert embedder.pooling == ("pooler_output" if head == "FunnelForEmbedding" else "mean")
     alone = np.concatenate([embedder.embed([text]) for text in texts])
