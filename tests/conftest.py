@@ -161,6 +161,58 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A random encoder of transformers with its tokenizer: `tiny_encoder("roberta")`, or with a head for classes:
+    `tiny_encoder("bert", labels=["no", "yes"])`; further names go into its config.
+
+    Do not write to the folders: all tests of a worker share them.
+    """
+    made: dict[str, Path] = {}
+
+    def make(kind: str, labels: list[str] | None = None, **fields: object) -> Path:
+        name = repr((kind, labels, sorted(fields.items())))
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp(f"tiny-{kind}")
+            tokenizer = _word_piece_tokenizer()
+            tokenizer.save_pretrained(made[name])
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                model = _encoder_model(kind, len(tokenizer), labels, fields)
+                for parameter in model.parameters():
+                    # With so few units, small weights would hide a wrong one.
+                    if parameter.ndim > 1:
+                        torch.nn.init.normal_(parameter, std=0.2)
+            model.eval().save_pretrained(made[name])
+        return made[name]
+
+    return make
+
+
+def _encoder_model(kind: str, vocabulary: int, labels: list[str] | None, fields: dict):
+    from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, FunnelBaseModel
+
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 30, "hidden_size": 24}
+    if kind == "distilbert":
+        sizes = {"n_layers": 2, "n_heads": 3, "hidden_dim": 30, "dim": 24}
+    if kind.startswith("funnel"):
+        sizes = {"block_sizes": [1, 1, 1], "n_head": 3, "d_head": 8, "d_inner": 30, "d_model": 24}
+    if labels is not None:
+        fields = {**fields, "id2label": dict(enumerate(labels)), "label2id": {x: i for i, x in enumerate(labels)}}
+    # RoBERTa's positions begin behind the index of its padding.
+    positions = 129 if kind == "roberta" else 128
+    config = AutoConfig.for_model(
+        kind.removesuffix("-base"),
+        **{"vocab_size": vocabulary, "max_position_embeddings": positions, "pad_token_id": 0, **sizes, **fields},
+    )
+    if labels is not None:
+        return AutoModelForSequenceClassification.from_config(config)
+    if kind == "funnel-base":
+        return FunnelBaseModel(config)
+    config.architectures = []
+    return AutoModel.from_config(config)
+
+
 def _word_piece_tokenizer():
     from tokenizers import Tokenizer
     from tokenizers.decoders import WordPiece as WordPieceDecoder

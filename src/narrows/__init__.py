@@ -46,6 +46,8 @@ if TYPE_CHECKING:
         MullaT5ForSequenceClassification,
     )
     from narrows.serving import Reader
+    from narrows.serving.classifier import Classifier
+    from narrows.serving.embedder import Embedder
     from narrows.serving.pipeline import register_pipeline
     from narrows.serving.summarizer import Summarizer
     from narrows.store import Store
@@ -54,10 +56,12 @@ __version__ = "0.1.0"
 
 # The table of lazy public names: where each one lives.
 _LAZY = {
+    "Classifier": "narrows.serving.classifier",
     "DeformerConfig": "narrows.deformer",
     "DeformerForQuestionAnswering": "narrows.deformer",
     "DeformerForSequenceClassification": "narrows.deformer",
     "DeformerModel": "narrows.deformer",
+    "Embedder": "narrows.serving.embedder",
     "MullaT5Config": "narrows.mulla",
     "MullaT5EncoderModel": "narrows.mulla",
     "MullaT5ForConditionalGeneration": "narrows.mulla",
@@ -72,12 +76,14 @@ _LAZY = {
 }
 
 __all__ = [
+    "Classifier",
     "ConversionError",
     "DeformerConfig",
     "DeformerForQuestionAnswering",
     "DeformerForSequenceClassification",
     "DeformerModel",
     "DocumentError",
+    "Embedder",
     "MissingExtraError",
     "MullaT5Config",
     "MullaT5EncoderModel",

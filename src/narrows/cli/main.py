@@ -32,6 +32,8 @@ VERBS = {
     "ask": "Answer a question from a store of passages.",
     "answer": "Answer a question from one file, without a store.",
     "summarize": "Summarise long texts, and tell what was read of them.",
+    "embed": "Turn texts into vectors with any encoder, from files, folders and stdin.",
+    "classify": "Label or score texts and pairs with any encoder that has a head.",
     "sweep": "Train a recipe under every combination of some settings.",
     "inspect": "Draw what attention sees, what the levels of a text hold, and what memory it takes.",
     "bench": "Measure time and memory beside a peer, behind a correctness check.",

@@ -1,25 +1,22 @@
 """Files into documents, one at a time."""
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from narrows._text import UNREADABLE_JSON, json_problem
 from narrows.documents.decoding import UnsupportedEncoding, decode_text, starts_as_utf16
 from narrows.documents.html_text import extract_html
 from narrows.documents.pdf import extract_pdf
+from narrows.documents.records import TEXT_FIELDS, parse_record, record_id, string_field, text_field
 from narrows.documents.sources import EXPECTED_SUFFIXES, OnProblem, Source, format_of, scan, unreadable
 from narrows.errors import DocumentError, MissingExtraError
 
-__all__ = ["Document", "read_documents"]
+__all__ = ["Document", "read_documents", "read_file"]
 
-_TEXT_FIELDS = ("text", "contents", "body", "document")
 # The texts of one record, as in summary data; each is a document.
 _TEXTS_FIELD = "documents"
-_ID_FIELDS = ("id", "_id")
 _SNIFFED_BYTES = 8192
 _HASHED_AT_ONCE = 1 << 20
 _HEADING_OR_FENCE = re.compile(r"^ {0,3}(?:# ([^\r\n]*)|(```|~~~))", re.MULTILINE)
@@ -94,7 +91,7 @@ def _read_source(source: Source, on_problem: OnProblem) -> Iterator[Document]:
         if kind == "jsonl":
             yield from _read_records(source, on_problem)
         else:
-            yield _read_file(source, kind)
+            yield read_file(source)
     except DocumentError as error:
         on_problem(source.id, error)
     except MissingExtraError as error:
@@ -104,7 +101,15 @@ def _read_source(source: Source, on_problem: OnProblem) -> Iterator[Document]:
         on_problem(source.id, unreadable(source.id, error))
 
 
-def _read_file(source: Source, kind: str | None) -> Document:
+def read_file(source: Source) -> Document:
+    """The one document of a file that is no JSONL.
+
+    Raises:
+        DocumentError: it is no text, or has none.
+        MissingExtraError: a PDF, without the extra `pdf`.
+        OSError: it cannot be read.
+    """
+    kind = format_of(source.path.name)
     if kind == "pdf":
         text, title = extract_pdf(source.path.read_bytes(), source.id)
         return _document(source.id, title or source.path.stem, text)
@@ -179,74 +184,30 @@ def _lines(source: Source) -> Iterator[tuple[int, int, bytes | str]]:
 
 def _record(source: Source, number: int, line: str) -> list[Document]:
     where = f"line {number} of {source.id}"
-    try:
-        record = json.loads(line)
-    except UNREADABLE_JSON as error:
-        reason = json_problem(error)
-        message = f"expected a JSON object on {where}, but it is not JSON ({reason}); correct or remove the line"
-        raise DocumentError(message) from error
-    if not isinstance(record, dict):
-        raise DocumentError(
-            f"expected a JSON object on {where}, but got a {type(record).__name__}; correct or remove the line"
-        )
-    title = _string(record, "title", where).strip() if record.get("title") is not None else ""
+    record = parse_record(line, where)
+    title = string_field(record, "title", where).strip() if record.get("title") is not None else ""
     title = title or source.path.stem
-    name = f"{source.id}#{_record_id(record, number, where)}"
-    field = next((name for name in _TEXT_FIELDS if name in record), None)
+    found = record_id(record, where)
+    name = f"{source.id}#{number if found is None else found}"
+    field = next((name for name in TEXT_FIELDS if name in record), None)
     if field is not None:
-        return [_document(name, title, _filled(_string(record, field, where), field, where))]
+        return [_document(name, title, text_field(record, field, where))]
     if _TEXTS_FIELD not in record:
         raise DocumentError(
-            f"expected a field {', '.join(map(repr, _TEXT_FIELDS))} or {_TEXTS_FIELD!r} on {where}, but got "
+            f"expected a field {', '.join(map(repr, TEXT_FIELDS))} or {_TEXTS_FIELD!r} on {where}, but got "
             f"{sorted(record)[:8]}; give the field that holds the text one of these names, or add it"
         )
     texts = record[_TEXTS_FIELD]
     if not isinstance(texts, list) or not texts:
-        found = "an empty one" if isinstance(texts, list) else f"a {type(texts).__name__}"
+        kind = "an empty one" if isinstance(texts, list) else f"a {type(texts).__name__}"
         raise DocumentError(
-            f"expected a list of texts in {_TEXTS_FIELD!r} on {where}, but got {found}; correct or remove the line"
+            f"expected a list of texts in {_TEXTS_FIELD!r} on {where}, but got {kind}; correct or remove the line"
         )
     numbered = {f"{_TEXTS_FIELD}[{place}]": text for place, text in enumerate(texts)}
     return [
-        _document(f"{name}/{place}", title, _filled(_string(numbered, field, where), field, where))
+        _document(f"{name}/{place}", title, text_field(numbered, field, where))
         for place, field in enumerate(numbered, start=1)
     ]
-
-
-def _filled(text: str, field: str, where: str) -> str:
-    if not text or text.isspace():
-        raise DocumentError(f"expected text in {field!r} on {where}, but it is empty; fill it or remove the line")
-    return text
-
-
-def _string(record: dict[str, object], field: str, where: str) -> str:
-    value = record[field]
-    if not isinstance(value, str):
-        raise DocumentError(
-            f"expected a string in {field!r} on {where}, but got a {type(value).__name__}; correct or remove the line"
-        )
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise DocumentError(
-            f"expected Unicode text in {field!r} on {where}, but character {error.start} is half of a "
-            "surrogate pair; correct or remove the line"
-        ) from error
-    return value
-
-
-def _record_id(record: dict[str, object], number: int, where: str) -> str:
-    field = next((name for name in _ID_FIELDS if record.get(name) is not None), None)
-    if field is None:
-        return str(number)
-    value = record[field]
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if not isinstance(value, str) or not value.strip():
-        raise DocumentError(
-            f"expected a number or a name in {field!r} on {where}, but got {value!r:.40}; correct it or leave it out"
-        )
-    return _string(record, field, where)
 
 
 def _markdown_title(text: str) -> str:
