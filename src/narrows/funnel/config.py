@@ -54,7 +54,7 @@ class FunnelConfig(PreTrainedConfig):
         attention_type: `relative_shift` or `factorized`: two forms of the same scores.
         position_type: `relative`, or `absolute` for the ablation: learned positions and segments in the embeddings.
         max_position_embeddings: of absolute positions.
-        type_vocab_size: of absolute positions; the segments 0, 1 and `cls_token_type_id` must be in it.
+        type_vocab_size: of absolute positions; `cls_token_type_id` counts as segment 0 there.
         semantics: `exact`: padding is a no-op, nothing is truncated, any length from 1. `official`, `hf`: as the
             authors' PyTorch code and as transformers', padding and truncation included.
         funnel_backend: of attention: `auto`, `reference`, `sdpa` or `tiled`.
@@ -102,7 +102,7 @@ class FunnelConfig(PreTrainedConfig):
     attention_type: str = "relative_shift"
     position_type: str = "relative"
     max_position_embeddings: int = 512
-    type_vocab_size: int = 3
+    type_vocab_size: int = 2
     semantics: str = "exact"
     funnel_backend: str = "auto"
 
