@@ -1,0 +1,1 @@
+"""Funnel: an encoder that halves the sequence from block to block."""
