@@ -11,7 +11,7 @@ from torch.nn import functional
 from narrows.funnel.positions import FactorTables, Geometry
 from narrows.funnel.terms import RelativeTerms, same_segment
 
-__all__ = ["attend_reference"]
+__all__ = ["attend_reference", "relative_weights"]
 
 
 def attend_reference(
@@ -28,7 +28,34 @@ def attend_reference(
     tables: Float[Tensor, "distances width"] | FactorTables,
     dropout: float,
 ) -> Float[Tensor, "batch heads queries dim"]:
-    """Softmax over content, position and segment scores together, in at least fp32; see `attend_relative`."""
+    """The mean of the values by `relative_weights`, in at least fp32; see `attend_relative`."""
+    weights = relative_weights(
+        query,
+        key,
+        terms=terms,
+        geometry=geometry,
+        query_segments=query_segments,
+        key_segments=key_segments,
+        cls_segment=cls_segment,
+        mask=mask,
+        tables=tables,
+    )
+    return (functional.dropout(weights, dropout) @ value.to(weights.dtype)).to(query.dtype)
+
+
+def relative_weights(
+    query: Float[Tensor, "batch heads queries dim"],
+    key: Float[Tensor, "batch heads keys dim"],
+    *,
+    terms: RelativeTerms,
+    geometry: Geometry,
+    query_segments: Int[Tensor, "batch queries"] | None,
+    key_segments: Int[Tensor, "batch keys"] | None,
+    cls_segment: int,
+    mask: Bool[Tensor, "batch keys"] | None,
+    tables: Float[Tensor, "distances width"] | FactorTables,
+) -> Float[Tensor, "batch heads queries keys"]:
+    """Softmax over content, position and segment scores together, in at least fp32; zeros in a row without a key."""
     wide = torch.promote_types(query.dtype, torch.float32)
     content_bias, position_bias, segment_bias, kernel, segments = (term.to(wide) for term in terms)
     unscaled, scale = query.to(wide), query.shape[-1] ** -0.5
@@ -50,7 +77,7 @@ def attend_reference(
     if geometry.separate_cls:
         relative = functional.pad(relative[:, :, 1:, 1:], (1, 0, 1, 0))
     scores = (unscaled + content_bias[:, None]) * scale @ key.to(wide).mT + relative
-    return (_weights(scores, mask, dropout) @ value.to(wide)).to(query.dtype)
+    return _weights(scores, mask)
 
 
 def _position_scores(query: Tensor, kernel: Tensor, table: Tensor, geometry: Geometry) -> Tensor:
@@ -75,10 +102,9 @@ def _factorized_scores(query: Tensor, kernel: Tensor, tables: FactorTables) -> T
     return turned @ tables.key.to(kernel.dtype).mT
 
 
-def _weights(scores: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+def _weights(scores: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
-        return functional.dropout(scores.softmax(-1), dropout)
+        return scores.softmax(-1)
     mask = mask[:, None, None]
     # Finite in place of -inf, since a row of -inf has no softmax; the weights are then set to zero.
-    weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(~mask, 0.0)
-    return functional.dropout(weights, dropout)
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(~mask, 0.0)

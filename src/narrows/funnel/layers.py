@@ -9,16 +9,11 @@ from torch.nn import functional
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from narrows.funnel.attention import (
-    FactorTables,
-    Geometry,
-    RelativeTerms,
-    attend_relative,
-    factor_tables,
-    relative_table,
-)
+from narrows.funnel.attention import Geometry, RelativeTerms, attend_relative, factor_tables, relative_table
+from narrows.funnel.attention_reference import relative_weights
 from narrows.funnel.config import FunnelConfig
 from narrows.funnel.pooling import Slots
+from narrows.funnel.positions import FactorTables
 
 __all__ = ["FunnelAttention", "FunnelFeedForward", "FunnelLayer", "View", "see"]
 
@@ -87,6 +82,10 @@ class FunnelAttention(nn.Module):
         self.post_proj = nn.Linear(heads * dim, width)
         self.layer_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
 
+    def relative_parameters(self) -> list[nn.Parameter]:
+        """Those that belong to no projection."""
+        return [parameter for _, parameter in self.named_parameters(recurse=False)]
+
     def forward(
         self, states: Float[Tensor, "batch queries width"], keys: Float[Tensor, "batch keys width"], view: View
     ) -> Float[Tensor, "batch queries width"]:
@@ -114,6 +113,30 @@ class FunnelAttention(nn.Module):
         )
         attended = self.post_proj(attended.transpose(1, 2).flatten(2))
         return self.layer_norm(states + self.hidden_dropout(attended))
+
+    def weights(
+        self, states: Float[Tensor, "batch queries width"], keys: Float[Tensor, "batch keys width"], view: View
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        """The attention weights of `forward`, without dropout and in at least fp32; all in memory at once."""
+        query, key = self._query_and_key(states, keys)
+        terms = self._terms()
+        if terms is None or view.tables is None:
+            scores = query @ key.mT * query.shape[-1] ** -0.5
+            mask = torch.ones_like(keys[..., 0], dtype=torch.bool) if view.mask is None else view.mask
+            hidden = ~mask[:, None, None]
+            weights = scores.float().masked_fill(hidden, torch.finfo(torch.float32).min).softmax(-1)
+            return weights.masked_fill(hidden, 0.0)
+        return relative_weights(
+            query,
+            key,
+            terms=terms,
+            geometry=view.geometry,
+            query_segments=view.query_segments,
+            key_segments=view.key_segments,
+            cls_segment=self.cls_segment,
+            mask=view.mask,
+            tables=view.tables,
+        )
 
     def _query_and_key(self, states: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         query = self._split(self.q_head(states))

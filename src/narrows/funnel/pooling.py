@@ -86,8 +86,8 @@ class Pooling(NamedTuple):
             received: of `top_attention`: the attention that each slot received.
 
         Returns:
-            `[batch, pooled, width]` in the dtype of the states; sums are in at least fp32. Zeros in a slot without a
-            real one (`exact`).
+            `[batch, pooled, width]` in the dtype of the states; sums are in at least fp32. What is in a slot without
+            a real one is finite.
 
         Example:
             >>> states = torch.tensor([[[9.0], [1.0], [3.0], [5.0]]])
@@ -107,6 +107,12 @@ class Pooling(NamedTuple):
             assert received is not None
             pooled = self._top(rest, real, self._rest(received))
         return self._with_first(states, pooled)
+
+    def totals(self, numbers: Float[Tensor, "batch length"]) -> Float[Tensor, "batch pooled"]:
+        """The sum over the slots that each slot of the next block covers; nothing is dropped."""
+        if self.keeps(numbers.shape[1]):
+            return numbers
+        return self._with_first(numbers, self._windows(self._rest(numbers), 0.0).sum(-1))
 
     def _pooled_length(self, length: int) -> int:
         if not self.separate_cls:
