@@ -19,6 +19,8 @@ _CHOICES = {
     "attention_type": ("relative_shift", "factorized"),
     "position_type": ("relative", "absolute"),
     "funnel_backend": ("auto", "reference", "sdpa", "tiled"),
+    "discriminator_positive": ("replaced", "original"),
+    "embedding_pooling": ("mean", "cls"),
 }
 # What the other semantics' code has no place for: field, the one value it may have, why.
 _FOREIGN = {
@@ -62,6 +64,17 @@ class FunnelConfig(PreTrainedConfig):
         initializer_std: of the truncated normal all weights are drawn from; None draws as transformers does.
         initializer_range: with `initializer_std=None`, upper bound of the uniform draw of the relative terms.
         classifier_dropout: of the heads; None: `hidden_dropout`.
+        lm_head_transform: whether the masked LM's head begins with a dense layer, an activation and a norm, as the
+            authors'; it does wherever `d_embed` is not `d_model`. transformers' head does not.
+        hide_masked_keys: of the masked LM: no token attends to those that are `mask_token_id`, as in the authors' code.
+        mask_token_id: of the mask.
+        generator_ratio: of ELECTRA: width, inner width and heads of the generator beside the discriminator's.
+        discriminator_weight: of ELECTRA: factor of the discriminator's loss.
+        discriminator_positive: what a logit above 0 says of a token: that it is `replaced`, as in transformers, or
+            `original`, as in the authors' checkpoints.
+        embedding_pooling: of a text's vector: `mean` of the last block's real slots, or `cls`, the first.
+        start_n_top: starts that the conditional span head tries.
+        end_n_top: ends that it keeps for each of them.
 
     Raises:
         UsageError: a value that no model can have.
@@ -105,6 +118,16 @@ class FunnelConfig(PreTrainedConfig):
     type_vocab_size: int = 2
     semantics: str = "exact"
     funnel_backend: str = "auto"
+
+    lm_head_transform: bool = False
+    hide_masked_keys: bool = False
+    mask_token_id: int | None = None
+    generator_ratio: float | int = 0.25
+    discriminator_weight: float | int = 50.0
+    discriminator_positive: str = "replaced"
+    embedding_pooling: str = "mean"
+    start_n_top: int = 5
+    end_n_top: int = 5
 
     pad_token_id: int | None = None
     cls_token_type_id: int = 2
@@ -183,6 +206,8 @@ class FunnelConfig(PreTrainedConfig):
             ("max_position_embeddings", 1),
             ("type_vocab_size", 1),
             ("cls_token_type_id", 0),
+            ("start_n_top", 1),
+            ("end_n_top", 1),
         ):
             if getattr(self, name) < least:
                 raise UsageError(f"`{name}` must be at least {least}, got {getattr(self, name)}; give it a size")
@@ -201,7 +226,13 @@ class FunnelConfig(PreTrainedConfig):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise UsageError(f"`{name}` must be a probability from 0 to below 1, got {value}; the paper's is 0.1")
-        for name in ("layer_norm_eps", "initializer_std", "initializer_range"):
+        for name in (
+            "layer_norm_eps",
+            "initializer_std",
+            "initializer_range",
+            "generator_ratio",
+            "discriminator_weight",
+        ):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"`{name}` must be a number above 0, got {value}; change it")

@@ -35,6 +35,7 @@ def enter(
     inputs_embeds: Tensor | None,
     attention_mask: Tensor | None,
     token_type_ids: Tensor | None,
+    key_mask: Tensor | None = None,
     *,
     exact: bool,
 ) -> Entered:
@@ -52,20 +53,25 @@ def enter(
             f"expected rows of at least one token, got an input of shape {list(inputs.shape)}; leave empty texts out"
         )
     shape = inputs.shape[:2]
-    for name, given in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
+    masks = {"attention_mask": attention_mask, "token_type_ids": token_type_ids, "key_mask": key_mask}
+    for name, given in masks.items():
         if given is not None and given.shape != shape:
             raise UsageError(
                 f"`{name}` must be [batch, length] as the inputs, {list(shape)}, got {list(given.shape)}; "
                 "pass the tokenizer's"
             )
     mask, moved = None if attention_mask is None else attention_mask != 0, None
+    visible = None if key_mask is None else key_mask != 0
+    if visible is not None and mask is not None:
+        visible = visible & mask
     if exact and mask is not None:
         moved = compact(mask)
         mask = moved.gather(mask)
-        input_ids, inputs_embeds, token_type_ids = (
-            None if each is None else moved.gather(each) for each in (input_ids, inputs_embeds, token_type_ids)
+        input_ids, inputs_embeds, token_type_ids, visible = (
+            None if each is None else moved.gather(each) for each in (input_ids, inputs_embeds, token_type_ids, visible)
         )
         if inputs_embeds is not None:
             # No weight is small enough to make a NaN vanish.
             inputs_embeds = inputs_embeds.masked_fill(~mask[:, :, None], 0.0)
-    return Entered(input_ids, inputs_embeds, Slots(shape[1], mask=mask, segments=token_type_ids), moved)
+    tokens = Slots(shape[1], mask=mask, segments=token_type_ids, visible=visible)
+    return Entered(input_ids, inputs_embeds, tokens, moved)

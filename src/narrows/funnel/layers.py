@@ -40,7 +40,7 @@ def see(
     geometry = Geometry(
         queries.length, keys.length, queries.first, queries.stride, keys.first, keys.stride, separate_cls
     )
-    mask = keys.mask
+    mask = keys.mask if keys.visible is None else keys.visible
     if mask is not None and config.semantics != "exact":
         # Theirs lower the scores of padding by a million each, so that a row of nothing else sees all of it.
         mask = mask | ~mask.any(-1, keepdim=True)

@@ -92,10 +92,11 @@ class _EncodingModel(FunnelPreTrainedModel):
         attention_mask: Tensor | None,
         token_type_ids: Tensor | None,
         inputs_embeds: Tensor | None,
+        key_mask: Tensor | None,
         wanted: Wanted,
     ) -> tuple[Entered, Encoded]:
         exact = self.config.semantics == "exact"
-        entered = enter(input_ids, inputs_embeds, attention_mask, token_type_ids, exact=exact)
+        entered = enter(input_ids, inputs_embeds, attention_mask, token_type_ids, key_mask, exact=exact)
         refuse_short(self.config, entered.tokens.length)
         states = self.embeddings(entered.input_ids, entered.inputs_embeds, entered.tokens.segments)
         return entered, self.encoder(states, entered.tokens, backend=self.funnel_backend, wanted=wanted)
@@ -138,6 +139,7 @@ class FunnelBaseModel(_EncodingModel):
         inputs_embeds: Float[Tensor, "batch length embed"] | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        key_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> FunnelOutput:
         """States of the last block's slots, with their mask and number; see `FunnelOutput`.
@@ -150,13 +152,15 @@ class FunnelBaseModel(_EncodingModel):
             inputs_embeds: `[batch, length, d_embed]` in the place of word embeddings.
             output_attentions: also return the attention weights, with the backend `reference` only.
             output_hidden_states: also return the states of all layers.
+            key_mask: `[batch, length]`, zero for real tokens that no token may attend to, such as [MASK]; None: all may
+                be.
 
         Raises:
             UsageError: both or none of the inputs, no token in them, a mask or segments of another shape, ids without
                 an embedding, weights asked of a backend that has none, or rows that `official` or `hf` cannot pool.
         """
         wanted = self._wanted(output_hidden_states, output_attentions, skip=False)
-        entered, encoded = self._encode(input_ids, attention_mask, token_type_ids, inputs_embeds, wanted)
+        entered, encoded = self._encode(input_ids, attention_mask, token_type_ids, inputs_embeds, key_mask, wanted)
         states = entered.without_padding(encoded.states, encoded.slots.mask)
         return _output(states if self.config.num_blocks > 1 else entered.back(states), entered, encoded, wanted)
 
@@ -186,11 +190,12 @@ class FunnelModel(_EncodingModel):
         inputs_embeds: Float[Tensor, "batch length embed"] | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        key_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> FunnelOutput:
         """States of all tokens; arguments and errors as `FunnelBaseModel.forward`."""
         wanted = self._wanted(output_hidden_states, output_attentions, skip=True)
-        entered, encoded = self._encode(input_ids, attention_mask, token_type_ids, inputs_embeds, wanted)
+        entered, encoded = self._encode(input_ids, attention_mask, token_type_ids, inputs_embeds, key_mask, wanted)
         states = self.decoder(encoded, entered.tokens, backend=self.funnel_backend, wanted=wanted)
         states = entered.back(entered.without_padding(states, entered.tokens.mask))
         return _output(states, entered, encoded, wanted, decoded=True)

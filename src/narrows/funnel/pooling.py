@@ -33,6 +33,8 @@ class Slots(NamedTuple):
     """True for real slots; None: all are."""
     segments: Int[Tensor, "batch length"] | None = None
     """Of the first token of each slot; None: all tokens are of one segment."""
+    visible: Bool[Tensor, "batch length"] | None = None
+    """True for real slots that may be attended to; None: all real ones may."""
 
 
 class Pooling(NamedTuple):
@@ -57,7 +59,7 @@ class Pooling(NamedTuple):
 
         Example:
             >>> Pooling().slots(Slots(6))
-            Slots(length=4, first=-1, stride=2, mask=None, segments=None)
+            Slots(length=4, first=-1, stride=2, mask=None, segments=None, visible=None)
         """
         if self.keeps(slots.length):
             return slots
@@ -69,6 +71,7 @@ class Pooling(NamedTuple):
             stride=stride,
             mask=None if slots.mask is None else self._pool_mask(slots.mask),
             segments=None if slots.segments is None else self._first_of_windows(slots.segments),
+            visible=None if slots.visible is None else self._pool_mask(slots.visible),
         )
 
     def states(
