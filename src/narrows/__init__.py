@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         DeformerForSequenceClassification,
         DeformerModel,
     )
+    from narrows.funnel import FunnelBaseModel, FunnelConfig, FunnelModel
     from narrows.hf.register import register_all
     from narrows.mulla import (
         MullaT5Config,
@@ -58,6 +59,9 @@ _LAZY = {
     "DeformerForQuestionAnswering": "narrows.deformer",
     "DeformerForSequenceClassification": "narrows.deformer",
     "DeformerModel": "narrows.deformer",
+    "FunnelBaseModel": "narrows.funnel",
+    "FunnelConfig": "narrows.funnel",
+    "FunnelModel": "narrows.funnel",
     "MullaT5Config": "narrows.mulla",
     "MullaT5EncoderModel": "narrows.mulla",
     "MullaT5ForConditionalGeneration": "narrows.mulla",
@@ -78,6 +82,9 @@ __all__ = [
     "DeformerForSequenceClassification",
     "DeformerModel",
     "DocumentError",
+    "FunnelBaseModel",
+    "FunnelConfig",
+    "FunnelModel",
     "MissingExtraError",
     "MullaT5Config",
     "MullaT5EncoderModel",
