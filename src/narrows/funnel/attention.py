@@ -35,7 +35,7 @@ def chosen_backend(backend: str, *, tables: Tensor | FactorTables | None = None)
     |---|---|---|
     | `reference` | as the formula says, in at least fp32 | every score of every distance |
     | `factorized` | the paper's second form, by factors of both positions, in at least fp32 | every score |
-    | `sdpa` | a bias for torch's fused attention; compiles and exports once for all lengths | one score a pair and head |
+    | `sdpa` | a bias for torch's fused attention; compiles and exports once for all lengths | every score |
     | `tiled` | a tile of queries after the other, forward and backward | a tile |
 
     `auto` is `factorized` with the tables of that form; else `sdpa` while torch compiles or exports, whose graphs
