@@ -25,6 +25,9 @@ _QUERIES = 64
 _SCORES = {"cpu": 2**17}
 _SCORES_ELSEWHERE = 2**25
 
+# Pairs of a few rows whose segments are kept; beyond, they are compared anew for each head.
+_SAME_AT_MOST = 2**22
+
 
 def attend_tiled(
     query: Float[Tensor, "batch heads queries dim"],
@@ -96,14 +99,14 @@ class _TiledAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
         *tensors, settings = inputs
-        query, value = tensors[0], _heads_first(tensors[2])
+        query, key, value = tensors[:3]
         attended = query.new_empty(query.transpose(1, 2).shape).transpose(1, 2)
         scores = _Scores(*tensors, settings)
-        for tile in _tiles(tensors[0], settings):
+        for tile in _tiles(query, key, value, settings):
             weights = scores.weights(tile)
             if settings.dropout:
                 weights = weights.mul_(tile.kept(weights, settings))
-            tile.of(attended.transpose(0, 1)).copy_(tile.apart(weights.to(value.dtype) @ tile.keys_of(value)))
+            tile.of(attended.transpose(0, 1)).copy_(tile.apart(weights.to(value.dtype) @ tile.values))
         ctx.save_for_backward(*tensors, settings.clear_empty_(attended))
         ctx.settings = settings
         return attended
@@ -116,18 +119,20 @@ class _TiledAttention(torch.autograd.Function):
         with torch.autocast(gradient.device.type, enabled=False):
             scores = _Scores(*tensors, settings)
             gradients = _Gradients(scores, needs_distances=ctx.needs_input_grad[5])
-            value, attended = _heads_first(tensors[2]), attended.transpose(0, 1)
-            value_gradient = _zeros(value)
-            outer = _heads_first(settings.clear_empty_(gradient.clone()) if settings.mask is not None else gradient)
-            for tile in _tiles(tensors[0], settings):
+            query, key, value = tensors[:3]
+            value_gradient = _zeros(value.transpose(0, 1))
+            outer = settings.clear_empty_(gradient.clone()) if settings.mask is not None else gradient
+            outer, attended = outer.transpose(0, 1), attended.transpose(0, 1)
+            for tile in _tiles(query, key, value, settings):
                 weights = scores.weights(tile)
-                tile_outer = tile.together(tile.of(outer))
-                weights_gradient = (tile_outer @ tile.keys_of(value).mT).to(weights.dtype)
+                # The product of strided heads is slower than that of contiguous ones.
+                tile_outer = tile.together(tile.of(outer).contiguous())
+                weights_gradient = (tile_outer @ tile.values.mT).to(weights.dtype)
                 used = weights
                 if settings.dropout:
                     kept = tile.kept(weights, settings)
                     used, weights_gradient = weights * kept, weights_gradient.mul_(kept)
-                tile.keys_of(value_gradient).add_(used.to(value.dtype).mT @ tile_outer)
+                tile.together(tile.for_keys(value_gradient)).add_(used.to(value.dtype).mT @ tile_outer)
                 # Backward of a softmax: P · (dP − Σ P · dP), whose sum is also that of the output times its gradient.
                 total = (tile.together(tile.of(attended)) * tile_outer.to(weights.dtype)).sum(-1, keepdim=True)
                 gradients.add(tile, weights_gradient.sub_(total).mul_(weights).to(value.dtype))
@@ -140,6 +145,8 @@ class _Tile(NamedTuple):
     heads: slice
     rows: slice
     queries: slice
+    keys: Float[Tensor, "some keys dim"]
+    values: Float[Tensor, "some keys dim"]
     same: Float[Tensor, "1 rows queries keys"] | None
     """1 where query and key are of the same segment, 0 elsewhere; None: all are."""
     number: int
@@ -148,9 +155,9 @@ class _Tile(NamedTuple):
         """The tile's part of what there is for each query."""
         return states[self.heads, self.rows, self.queries]
 
-    def keys_of(self, states: Float[Tensor, "heads batch keys dim"]) -> Tensor:
-        """The tile's part of what there is for each key, heads and rows as one dimension; no copy."""
-        return self.together(states[self.heads, self.rows])
+    def for_keys(self, states: Float[Tensor, "heads batch keys dim"]) -> Tensor:
+        """The tile's part of what there is for each key."""
+        return states[self.heads, self.rows]
 
     def together(self, states: Float[Tensor, "some_heads rows length dim"]) -> Float[Tensor, "some length dim"]:
         """Heads and rows as one dimension."""
@@ -167,23 +174,43 @@ class _Tile(NamedTuple):
         return kept.div_(1 - settings.dropout)
 
 
-def _tiles(query: Tensor, settings: _Settings) -> Iterator[_Tile]:
-    """All tiles. Those of a run of queries follow each other, since they share what is known of segments."""
+def _tiles(query: Tensor, key: Tensor, value: Tensor, settings: _Settings) -> Iterator[_Tile]:
+    """All tiles. Those of the same keys follow each other."""
     batch, heads, queries, _ = query.shape
     at_once = max(1, _SCORES.get(query.device.type, _SCORES_ELSEWHERE) // (_QUERIES * settings.geometry.keys))
     row_count, head_count = min(batch, at_once), max(1, at_once // batch)
     number = 0
     for first_row in range(0, batch, row_count):
         rows = slice(first_row, min(first_row + row_count, batch))
-        for first in range(0, queries, _QUERIES):
-            some, same = slice(first, min(first + _QUERIES, queries)), None
-            if settings.segments is not None:
-                of_queries, of_keys = settings.segments
-                same = same_segment(of_queries[rows, some], of_keys[rows], cls_segment=settings.cls_segment)
-                same = same.to(query.dtype)[None]
-            for head in range(0, heads, head_count):
-                yield _Tile(slice(head, min(head + head_count, heads)), rows, some, same, number)
+        same = _Same(settings, rows, query.dtype)
+        for first_head in range(0, heads, head_count):
+            some = slice(first_head, min(first_head + head_count, heads))
+            # The product of strided heads is slower than that of contiguous ones.
+            keys, values = (states[rows, some].transpose(0, 1).contiguous().flatten(0, 1) for states in (key, value))
+            for first in range(0, queries, _QUERIES):
+                run = slice(first, min(first + _QUERIES, queries))
+                yield _Tile(some, rows, run, keys, values, same.of(run), number)
                 number += 1
+
+
+class _Same:
+    """Which pairs of a run of queries are of one segment; kept for the next heads where it is small."""
+
+    def __init__(self, settings: _Settings, rows: slice, dtype: torch.dtype) -> None:
+        self._settings, self._rows, self._dtype = settings, rows, dtype
+        self._runs: dict[int, Tensor] = {}
+
+    def of(self, run: slice) -> Float[Tensor, "1 rows queries keys"] | None:
+        """1 where query and key are of the same segment, 0 elsewhere; None: all are."""
+        if self._settings.segments is None:
+            return None
+        if run.start in self._runs:
+            return self._runs[run.start]
+        queries, keys = (ids[self._rows] for ids in self._settings.segments)
+        same = same_segment(queries[:, run], keys, cls_segment=self._settings.cls_segment).to(self._dtype)[None]
+        if queries.numel() * keys.shape[1] <= _SAME_AT_MOST:
+            self._runs[run.start] = same
+        return same
 
 
 class _Scores:
@@ -193,14 +220,15 @@ class _Scores:
         self,
         query: Tensor,
         key: Tensor,
-        value: Tensor,
+        _value: Tensor,
         content_bias: Tensor,
         position_bias: Tensor,
         distances: Tensor,
         of_segments: Tensor,
         settings: _Settings,
     ) -> None:
-        self.query, self.key = _heads_first(query), _heads_first(key)
+        self.query = query.transpose(0, 1)
+        self.key = key.transpose(0, 1)
         self.content_bias, self.position_bias = content_bias[:, None, None], position_bias[:, None, None]
         self.distances, self.of_segments = distances, of_segments.transpose(0, 1)
         self.geometry, self.scale = settings.geometry, query.shape[-1] ** -0.5
@@ -250,7 +278,7 @@ class _Scores:
                 scores[:, :, 0] = 0.0
         if self.hidden is not None:
             scores += self.hidden[:, tile.rows]
-        together = tile.together(scores).baddbmm_(self.for_content(tile), tile.keys_of(self.key).mT, alpha=self.scale)
+        together = tile.together(scores).baddbmm_(self.for_content(tile), tile.keys.mT, alpha=self.scale)
         return together.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
 
     def _width(self, tile: _Tile) -> int:
@@ -262,7 +290,8 @@ class _Gradients:
 
     def __init__(self, scores: _Scores, *, needs_distances: bool) -> None:
         self.scores = scores
-        self.query, self.key = torch.empty_like(scores.query), _zeros(scores.key)
+        self.query = torch.empty_like(scores.query, memory_format=torch.contiguous_format)
+        self.key = _zeros(scores.key)
         self.content_bias, self.position_bias = _zeros(scores.content_bias), _zeros(scores.position_bias)
         self.of_segments = torch.zeros_like(scores.of_segments)
         self.distances = _zeros(scores.distances) if needs_distances else None
@@ -270,8 +299,8 @@ class _Gradients:
     def add(self, tile: _Tile, gradient: Float[Tensor, "some queries keys"]) -> None:
         """Take a tile's gradient of its scores; works in its place."""
         scores = self.scores
-        for_keys = tile.apart(gradient @ tile.keys_of(scores.key)).mul_(scores.scale)
-        tile.keys_of(self.key).add_(gradient.mT @ scores.for_content(tile), alpha=scores.scale)
+        for_keys = tile.apart(gradient @ tile.keys).mul_(scores.scale)
+        tile.together(tile.for_keys(self.key)).add_(gradient.mT @ scores.for_content(tile), alpha=scores.scale)
 
         gradient = tile.apart(gradient)
         if scores.geometry.separate_cls:
@@ -299,10 +328,6 @@ class _Gradients:
         return *of_heads, *of_biases, of_distances, self.of_segments.transpose(0, 1)
 
 
-def _heads_first(states: Float[Tensor, "batch heads length dim"]) -> Float[Tensor, "heads batch length dim"]:
-    # The product of strided heads is slower than that of contiguous ones.
-    return states.transpose(0, 1).contiguous()
-
-
 def _zeros(states: Tensor) -> Tensor:
-    return torch.zeros_like(states, dtype=torch.promote_types(states.dtype, torch.float32))
+    wide = torch.promote_types(states.dtype, torch.float32)
+    return torch.zeros_like(states, dtype=wide, memory_format=torch.contiguous_format)

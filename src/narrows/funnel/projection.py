@@ -90,5 +90,7 @@ def _kept_product(table: Tensor, kernel: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _bits(kernel: Tensor) -> int:
-    integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[kernel.element_size()]
-    return int(kernel.detach().contiguous().view(integers).sum(dtype=torch.int64))
+    flat = kernel.detach().reshape(-1)
+    wide = flat.nbytes % 8 == 0 and flat.data_ptr() % 8 == 0
+    integers = torch.int64 if wide else {2: torch.int16, 4: torch.int32}[flat.element_size()]
+    return int(flat.view(integers).sum())
