@@ -1,4 +1,4 @@
-"""Funnel attention: the reference gives the scores of transformers' class, and every other form equals the reference."""
+"""Funnel attention: the reference gives the scores of transformers' class, every other form those of the reference."""
 
 import pytest
 import torch

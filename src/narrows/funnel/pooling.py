@@ -16,7 +16,6 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn import functional
 
 __all__ = ["Pooling", "Slots", "real_lengths", "upsample"]
 
@@ -51,8 +50,8 @@ class Pooling(NamedTuple):
     """`exact`, `official` or `hf`; see the module."""
 
     def keeps(self, length: int) -> bool:
-        """Whether so few slots are not pooled at all."""
-        return length <= (2 if self.separate_cls and self.rule != "exact" else 1)
+        """Whether so few slots are not pooled at all. In `exact` pooling changes nothing in a single slot."""
+        return self.rule != "exact" and length <= (2 if self.separate_cls else 1)
 
     def slots(self, slots: Slots) -> Slots:
         """Those of the next block.
@@ -65,7 +64,7 @@ class Pooling(NamedTuple):
             return slots
         stride = slots.stride * self.size
         return Slots(
-            length=self._pooled_length(slots.length),
+            length=self._windows(slots.length) + int(self.separate_cls),
             # One stride left of the first window, which begins at token 1: all slots are evenly spaced.
             first=1 - stride if self.separate_cls else 0,
             stride=stride,
@@ -99,73 +98,87 @@ class Pooling(NamedTuple):
         """
         if self.keeps(states.shape[1]):
             return states
-        rest = self._rest(states)
         mask = slots.mask if self.rule == "exact" else None
-        real = torch.ones_like(rest[:1, :, 0], dtype=torch.bool) if mask is None else self._rest(mask)
+        parts = self._parts(states.shape[1], states.device)
+        real = [part.inside[None] if mask is None else part.inside & part.of(mask) for part in parts]
         if self.kind == "mean":
-            pooled = self._mean(rest, real, masked=mask is not None)
+            pooled = _mean([part.of(states) for part in parts], real)
         elif self.kind == "max":
-            pooled = self._max(rest, real, masked=mask is not None)
+            pooled = _max([part.of(states) for part in parts], real)
         else:
             assert received is not None
-            pooled = self._top(rest, real, self._rest(received))
+            best = _best([part.of(received) for part in parts], real)
+            places = (parts[0].places + best)[:, :, None].expand(-1, -1, states.shape[2])
+            pooled = states.gather(1, places)
         return self._with_first(states, pooled)
 
     def totals(self, numbers: Float[Tensor, "batch length"]) -> Float[Tensor, "batch pooled"]:
-        """The sum over the slots that each slot of the next block covers; nothing is dropped."""
+        """The sum over the slots that each slot of the next block covers."""
         if self.keeps(numbers.shape[1]):
             return numbers
-        return self._with_first(numbers, self._windows(self._rest(numbers), 0.0).sum(-1))
+        parts = self._parts(numbers.shape[1], numbers.device)
+        return self._with_first(numbers, torch.stack([part.of(numbers) * part.inside for part in parts]).sum(0))
 
-    def _pooled_length(self, length: int) -> int:
-        if not self.separate_cls:
-            return (length + self.size - 1) // self.size
-        return 1 + (length - 1 - self._dropped + self.size - 1) // self.size
+    def _end(self, length: int) -> int:
+        """Where the slots end that are pooled."""
+        return length - int(self.truncate and self.separate_cls and self.rule != "exact")
 
-    @property
-    def _dropped(self) -> int:
-        return int(self.truncate and self.separate_cls and self.rule != "exact")
+    def _windows(self, length: int) -> int:
+        """How many, without that of a first slot that stays alone."""
+        return (self._end(length) - int(self.separate_cls) + self.size - 1) // self.size
 
-    def _rest(self, tensor: Tensor) -> Tensor:
-        """What is pooled: all, or all but the first, and without the one that is dropped."""
-        if not self.separate_cls:
-            return tensor
-        return tensor[:, 1:-1] if self._dropped else tensor[:, 1:]
+    def _parts(self, length: int, device: torch.device) -> "list[_Part]":
+        """The first slots of all windows, the second, and so on.
+
+        By index and not by slices: the number of windows is then one expression wherever it occurs, which torch can
+        follow through an export with a dynamic length.
+        """
+        end = self._end(length)
+        first = int(self.separate_cls) + self.size * torch.arange(self._windows(length), device=device)
+        return [_Part((first + place).clamp_max(end - 1), first + place < end) for place in range(self.size)]
 
     def _with_first(self, tensor: Tensor, pooled: Tensor) -> Tensor:
         return torch.cat([tensor[:, :1], pooled], 1) if self.separate_cls else pooled
 
-    def _windows(self, tensor: Tensor, fill: float | bool) -> Tensor:
-        """`[batch, windows, …, size]`, the last window filled up."""
-        after = (0, 0) * (tensor.dim() - 2)
-        # As many as a window may lack, whatever the length is: no padding that depends on a remainder.
-        return functional.pad(tensor, (*after, 0, self.size - 1), value=fill).unfold(1, self.size, self.size)
-
     def _pool_mask(self, mask: Tensor) -> Tensor:
+        parts = self._parts(mask.shape[1], mask.device)
         if self.rule == "hf":
-            return self._with_first(mask, self._windows(self._rest(mask), True).all(-1))
-        return self._with_first(mask, self._windows(self._rest(mask), False).any(-1))
+            pooled = torch.stack([part.of(mask) | ~part.inside for part in parts]).all(0)
+        else:
+            pooled = torch.stack([part.of(mask) & part.inside for part in parts]).any(0)
+        return self._with_first(mask, pooled)
 
     def _first_of_windows(self, tensor: Tensor) -> Tensor:
-        return self._with_first(tensor, self._rest(tensor)[:, :: self.size])
+        return self._with_first(tensor, self._parts(tensor.shape[1], tensor.device)[0].of(tensor))
 
-    def _mean(self, rest: Tensor, real: Tensor, *, masked: bool) -> Tensor:
-        if masked:
-            rest = rest.masked_fill(~real[:, :, None], 0.0)
-        wide = torch.promote_types(rest.dtype, torch.float32)
-        counts = self._windows(real, False).sum(-1).clamp_min(1)
-        return (self._windows(rest, 0.0).sum(-1, dtype=wide) / counts[:, :, None]).to(rest.dtype)
 
-    def _max(self, rest: Tensor, real: Tensor, *, masked: bool) -> Tensor:
-        if masked:
-            rest = rest.masked_fill(~real[:, :, None], float("-inf"))
-        largest = self._windows(rest, float("-inf")).amax(-1)
-        return largest.masked_fill(~self._windows(real, False).any(-1)[:, :, None], 0.0) if masked else largest
+class _Part(NamedTuple):
+    """One slot of each window."""
 
-    def _top(self, rest: Tensor, real: Tensor, received: Tensor) -> Tensor:
-        best = self._windows(received.masked_fill(~real, -1.0), -1.0).argmax(-1)
-        places = best + self.size * torch.arange(best.shape[1], device=best.device)
-        return rest.gather(1, places[:, :, None].expand(-1, -1, rest.shape[2]))
+    places: Int[Tensor, " windows"]
+    inside: Bool[Tensor, " windows"]
+    """False beyond the end, where the last slot stands in."""
+
+    def of(self, tensor: Tensor) -> Tensor:
+        return tensor.index_select(1, self.places)
+
+
+def _mean(parts: list[Tensor], real: list[Tensor]) -> Tensor:
+    wide = torch.promote_types(parts[0].dtype, torch.float32)
+    share = torch.stack(real).sum(0).clamp_min(1).to(wide).reciprocal()
+    shares = [(part.to(wide) * (each * share)[:, :, None]) for part, each in zip(parts, real, strict=True)]
+    return torch.stack(shares).sum(0).to(parts[0].dtype)
+
+
+def _max(parts: list[Tensor], real: list[Tensor]) -> Tensor:
+    shown = [part.masked_fill(~each[:, :, None], float("-inf")) for part, each in zip(parts, real, strict=True)]
+    return torch.stack(shown).amax(0).masked_fill(~torch.stack(real).any(0)[:, :, None], 0.0)
+
+
+def _best(received: list[Tensor], real: list[Tensor]) -> Tensor:
+    """Place within its window of the real slot that received the most; the first of equals."""
+    shown = [each.masked_fill(~here, -1.0) for each, here in zip(received, real, strict=True)]
+    return torch.stack(shown).argmax(0)
 
 
 def upsample(

@@ -6,6 +6,7 @@ code has them.
 
 from functools import lru_cache
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 from jaxtyping import Float
@@ -14,13 +15,16 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from narrows.errors import UsageError
 
-__all__ = ["FactorTables", "Geometry", "factor_tables", "is_traced", "relative_table", "sinusoids"]
+__all__ = ["FactorTables", "Geometry", "factor_tables", "is_traced", "kept_rows", "relative_table", "sinusoids"]
 
 # Rows that a kept table has beyond what was asked for, so that texts of similar length share one.
 _BLOCK = 128
 
 # Numbers in the largest table that is kept.
 _KEPT_AT_MOST = 2**21
+
+# Kept tables by the address of their memory: what a slice of one is found by.
+_kept_tables: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 
 
 class Geometry(NamedTuple):
@@ -159,6 +163,14 @@ def factor_tables(geometry: Geometry, *, width: int, device: torch.device | str 
     )
 
 
+def kept_rows(table: Tensor) -> tuple[Tensor, int] | None:
+    """The kept table that these are rows of, and the first of them; None: not of a kept one, as after dropout."""
+    whole = None if is_traced() else _kept_tables.get(table.untyped_storage().data_ptr())
+    if whole is None or table.dtype != whole.dtype or table.shape[1:] != whole.shape[1:]:
+        return None
+    return whole, table.storage_offset() // whole.shape[1]
+
+
 def is_traced() -> bool:
     """Whether tensors may be stand-ins, as in a compilation, an export or torch's fake mode: nothing may be kept."""
     return torch.compiler.is_compiling() or is_in_torch_dispatch_mode()
@@ -171,5 +183,7 @@ def _kept_sinusoids(first: int, step: int, count: int, *, width: int, device: to
 @lru_cache(maxsize=16)
 def _kept(first: int, step: int, count: int, width: int, device: torch.device) -> Tensor:
     # A tensor made in inference mode could not serve a later training step.
-    with torch.inference_mode(False):
-        return sinusoids(first, step, count, width=width, device=device)
+    with torch.inference_mode(False), torch.no_grad():
+        table = sinusoids(first, step, count, width=width, device=device)
+    _kept_tables[table.untyped_storage().data_ptr()] = table
+    return table

@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-__all__ = ["RelativeTerms", "same_segment"]
+__all__ = ["RelativeTerms", "same_segment", "segment_scores"]
 
 
 class RelativeTerms(NamedTuple):
@@ -35,3 +36,29 @@ def same_segment(
     """
     queries, keys = queries[:, :, None], keys[:, None]
     return (queries == keys) | (queries == cls_segment) | (keys == cls_segment)
+
+
+def segment_scores(
+    query: Float[Tensor, "batch heads queries dim"], terms: RelativeTerms, *, several: bool
+) -> Float[Tensor, "batch heads queries columns"]:
+    """The segment term of each query, less what it adds to all keys alike, which a softmax does not see.
+
+    With s = dim**−0.5, a query's score of another segment `o` and of the same segment `a`, both s (q + segment_bias) ·
+    segments[…], only the difference counts: `a − o` for keys of the same segment, and, for a key that has no segment
+    term, `−o`; with all keys of one segment, `−a`.
+
+    Args:
+        query: `[batch, heads, queries, dim]`, unscaled.
+        terms: of the layer.
+        several: whether there is more than one segment.
+
+    Returns:
+        `[batch, heads, queries, 2]`, the columns `a − o` and `−o`; or `[batch, heads, queries, 1]`, the column `−a`.
+    """
+    other, same = terms.segments.to(query.dtype) * query.shape[-1] ** -0.5
+    meant = torch.stack([same - other, -other], -1) if several else -same[..., None]
+    constant = terms.segment_bias.to(query.dtype)[:, None] @ meant
+    # One product a head over all rows: of queries that lie as a linear layer leaves them, without a copy.
+    batch, _, queries, _ = query.shape
+    scores = query.transpose(0, 1).reshape(len(meant), batch * queries, -1) @ meant + constant
+    return scores.unflatten(1, (batch, queries)).transpose(0, 1)

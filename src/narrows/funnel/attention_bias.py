@@ -1,0 +1,85 @@
+"""Funnel attention as a bias to torch's fused attention: a graph of fixed shape for any length, to compile or export.
+
+The scores of positions are computed for an eighth of the queries at a time, against the distances that these need.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from narrows.funnel.positions import Geometry
+from narrows.funnel.projection import project_distances
+from narrows.funnel.terms import RelativeTerms, same_segment, segment_scores
+
+__all__ = ["attend_by_bias", "skewed"]
+
+# However long the text: a graph cannot hold a number of steps that depends on its length.
+_PARTS = 8
+
+
+def attend_by_bias(
+    query: Float[Tensor, "batch heads queries dim"],
+    key: Float[Tensor, "batch heads keys dim"],
+    value: Float[Tensor, "batch heads keys dim"],
+    *,
+    terms: RelativeTerms,
+    geometry: Geometry,
+    query_segments: Int[Tensor, "batch queries"] | None,
+    key_segments: Int[Tensor, "batch keys"] | None,
+    cls_segment: int,
+    mask: Bool[Tensor, "batch keys"] | None,
+    tables: Float[Tensor, "distances width"],
+    dropout: float,
+) -> Float[Tensor, "batch heads queries dim"]:
+    """See `attend_relative`. The bias holds `batch × heads × queries × keys` numbers."""
+    dtype = query.dtype
+    bias = _position_scores(query + terms.position_bias.to(dtype)[:, None], terms, geometry, tables)
+    several = query_segments is not None and key_segments is not None
+    of_segments = segment_scores(query, terms, several=several)
+    if several:
+        same = same_segment(query_segments, key_segments, cls_segment=cls_segment)
+        bias = bias + same[:, None] * of_segments[..., :1]
+    if geometry.separate_cls:
+        bias = torch.cat([of_segments[..., -1:], bias[..., 1:]], -1)
+        bias = functional.pad(bias[:, :, 1:], (0, 0, 1, 0))
+    if mask is not None:
+        bias = bias.masked_fill(~mask[:, None, None], torch.finfo(dtype).min / 2)
+    attended = functional.scaled_dot_product_attention(
+        query + terms.content_bias.to(dtype)[:, None], key, value, attn_mask=bias, dropout_p=dropout
+    )
+    return attended if mask is None else attended.masked_fill(~mask.any(-1)[:, None, None, None], 0.0)
+
+
+def _position_scores(query: Tensor, terms: RelativeTerms, geometry: Geometry, tables: Tensor) -> Tensor:
+    queries, keys, shift = geometry.queries, geometry.keys, geometry.shift
+    part = -(-queries // _PARTS)
+    excess = part * _PARTS - queries
+    query = functional.pad(query, (0, 0, 0, excess))
+    distances = project_distances(tables, terms.kernel, dtype=query.dtype)
+    # Rows for the queries that fill up the last part, and one step more, which `skewed` leaves out.
+    distances = functional.pad(distances, (0, 0, excess * shift, shift))
+    parts = []
+    for number in range(_PARTS):
+        states = query.narrow(2, number * part, part)
+        needed = distances.narrow(1, (_PARTS - 1 - number) * part * shift, part * shift + keys)
+        parts.append(skewed(states @ needed.mT, shift=shift, keys=keys))
+    return torch.cat(parts, 2).narrow(2, 0, queries)
+
+
+def skewed(scores: Float[Tensor, "*any queries width"], *, shift: int, keys: int) -> Float[Tensor, "*any queries keys"]:
+    """Scores by distance as scores by key, without a copy: row `i` begins `(queries − 1 − i) * shift` columns in.
+
+    Args:
+        scores: `[..., queries, queries * shift + keys]`; the last `shift` columns are not read.
+        shift: keys that one step of the queries passes.
+        keys: to keep.
+
+    Example:
+        >>> import torch
+        >>> skewed(torch.arange(10).view(2, 5), shift=1, keys=3).tolist()
+        [[1, 2, 3], [5, 6, 7]]
+    """
+    queries, width = scores.shape[-2:]
+    flat = scores.flatten(-2).narrow(-1, (queries - 1) * shift, queries * (width - shift))
+    return flat.unflatten(-1, (queries, width - shift)).narrow(-1, 0, keys)
