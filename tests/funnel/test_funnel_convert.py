@@ -213,7 +213,9 @@ def test_another_checkpoint_is_named(tmp_path) -> None:
     save_source(tmp_path / "funnel")
     tensors = {"input_layer.0.lookup_table": torch.zeros(43, 16)}
     save_file(tensors, tmp_path / "funnel" / "model.safetensors")
-    with pytest.raises(ConversionError, match="got those of the authors' PyTorch code; put their net_config.json there"):
+    with pytest.raises(
+        ConversionError, match="got those of the authors' PyTorch code; put their net_config.json there"
+    ):
         convert_checkpoint(tmp_path / "funnel")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text('{"model_type": "nothing"}')
@@ -224,7 +226,9 @@ def test_another_checkpoint_is_named(tmp_path) -> None:
 
 def test_used_wrongly(tmp_path) -> None:
     save_source(tmp_path)
-    with pytest.raises(UsageError, match="`task` must be one of encoder, full, .*, got 'summaries'; choose one of them"):
+    with pytest.raises(
+        UsageError, match="`task` must be one of encoder, full, .*, got 'summaries'; choose one of them"
+    ):
         convert_checkpoint(tmp_path, task="summaries")
     with pytest.raises(UsageError, match="expected fields of FunnelConfig, got split_layer; see its documentation"):
         convert_checkpoint(tmp_path, split_layer=3)
