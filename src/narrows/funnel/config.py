@@ -39,7 +39,7 @@ _FOREIGN = {
 @in_our_words
 @strict
 class FunnelConfig(PreTrainedConfig):
-    """What a Funnel-Transformer is made of. Fields are named as in transformers' `FunnelConfig` where they mean the same.
+    """What a Funnel-Transformer is made of, in fields named as transformers' where they mean the same.
 
     Args:
         block_sizes: layers of each block; from block to block the sequence is pooled.
@@ -150,7 +150,7 @@ class FunnelConfig(PreTrainedConfig):
 
     @property
     def num_hidden_layers(self) -> int:
-        """Layers of the encoder that have weights of their own, as transformers counts them: repeats are not counted."""
+        """Layers of the encoder that have weights of their own; as in transformers, repeats are not counted."""
         return sum(self.block_sizes)
 
     @property
@@ -173,9 +173,11 @@ class FunnelConfig(PreTrainedConfig):
         self._check_sizes()
         self._check_layers()
         self._check_semantics()
+        self._check_backend()
         if self.hidden_act not in ACT2FN:
             raise UsageError(
-                f"`hidden_act` must be an activation of transformers, got {self.hidden_act!r}; 'gelu_new' is the paper's"
+                f"`hidden_act` must be an activation of transformers, got {self.hidden_act!r}; "
+                "'gelu_new' is the paper's"
             )
 
     def _check_layers(self) -> None:
@@ -246,4 +248,16 @@ class FunnelConfig(PreTrainedConfig):
                 raise UsageError(
                     f"`{name}` must be {expected} for semantics={self.semantics!r}, since {why}, got {value}; "
                     "change it or choose semantics='exact'"
+                )
+
+    def _check_backend(self) -> None:
+        """The other forms of attention than the one with all distances at hand have fewer backends."""
+        for name, value, backends in (
+            ("attention_type", "factorized", ("auto", "reference")),
+            ("position_type", "absolute", ("auto", "reference", "sdpa")),
+        ):
+            if getattr(self, name) == value and self.funnel_backend not in backends:
+                raise UsageError(
+                    f"`funnel_backend` must be one of {', '.join(backends)} with {name}={value!r}, "
+                    f"got {self.funnel_backend!r}; choose one of them"
                 )

@@ -44,19 +44,17 @@ def see(
     if mask is not None and config.semantics != "exact":
         # Theirs lower the scores of padding by a million each, so that a row of nothing else sees all of it.
         mask = mask | ~mask.any(-1, keepdim=True)
-    tables = None
-    if config.position_type == "relative":
-        rate = config.hidden_dropout if training else 0.0
-        tables = _tables(geometry, config, device, rate)
+    tables: Tensor | FactorTables | None = None
+    rate = config.hidden_dropout if training else 0.0
+    if config.position_type == "relative" and config.attention_type == "factorized":
+        # Computed as its formula says, whatever the backend: there is no other form of it.
+        backend = "factorized"
+        tables = factor_tables(geometry, width=config.d_model, device=device)
+        tables = tables._replace(query=functional.dropout(tables.query, rate)) if rate else tables
+    elif config.position_type == "relative":
+        tables = relative_table(geometry, width=config.d_model, device=device)
+        tables = functional.dropout(tables, rate) if rate else tables
     return View(geometry, queries.segments, keys.segments, mask, tables, backend)
-
-
-def _tables(geometry: Geometry, config: FunnelConfig, device: torch.device, rate: float) -> Tensor | FactorTables:
-    if config.attention_type == "factorized":
-        factors = factor_tables(geometry, width=config.d_model, device=device)
-        return factors._replace(query=functional.dropout(factors.query, rate)) if rate else factors
-    table = relative_table(geometry, width=config.d_model, device=device)
-    return functional.dropout(table, rate) if rate else table
 
 
 class FunnelAttention(nn.Module):

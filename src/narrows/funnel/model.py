@@ -104,7 +104,7 @@ class _EncodingModel(FunnelPreTrainedModel):
     def _wanted(self, hidden: bool | None, weights: bool | None, *, skip: bool) -> Wanted:
         hidden = self.config.output_hidden_states if hidden is None else hidden
         weights = self.config.output_attentions if weights is None else weights
-        if weights and self.funnel_backend != "reference":
+        if weights and self.funnel_backend != "reference" and self.config.attention_type != "factorized":
             raise UsageError(
                 f"`output_attentions` must be False unless funnel_backend='reference', since other backends never have "
                 f"all weights in memory, got True with {self.funnel_backend!r}; change one of them"
