@@ -51,7 +51,8 @@ def golden(shared_data):
 
     def read(name):
         with safe_open(folder / f"{name}.safetensors", "pt") as file:
-            tensors = {key: file.get_tensor(key) for key in file.keys()}
+            keys = file.keys()
+            tensors = {key: file.get_tensor(key) for key in keys}
             fields = json.loads(file.metadata()["config"])
         weights = {key.removeprefix("weight."): tensors[key] for key in tensors if key.startswith("weight.")}
         return fields, weights, tensors

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import FunnelTokenizer
 
 from narrows._optional import require
 from narrows.errors import ConversionError, UsageError
@@ -27,8 +28,11 @@ __all__ = [
     "read_arrays",
     "table_for",
     "task_of",
+    "tokenizer_of",
+    "with_segments",
 ]
 
+_INPUT_NAMES = ("input_ids", "token_type_ids", "attention_mask")
 _CONFIG_FILES = ("net_config.pytorch.json", "net_config.json")
 _ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "tanh": "tanh"}
 _ATTENTION = {"rel_shift": "relative_shift", "factorized": "factorized", "null": "relative_shift"}
@@ -152,6 +156,29 @@ def net_config(folder: Path) -> dict[str, Any] | None:
     return None
 
 
+def tokenizer_of(folder: Path) -> FunnelTokenizer:
+    """The tokenizer of an authors' checkpoint, from its `vocab.uncased.txt` or `vocab.cased.txt`.
+
+    Raises:
+        ConversionError: there is no vocabulary.
+    """
+    for name, lower_case in (("vocab.uncased.txt", True), ("vocab.cased.txt", False), ("vocab.txt", True)):
+        if (folder / name).is_file():
+            words = (folder / name).read_text(encoding="utf-8").splitlines()
+            return _tokenizer(words, lower_case)
+    raise ConversionError(
+        f"expected vocab.uncased.txt in the authors' checkpoint {folder}, got none; copy it from their archive"
+    )
+
+
+def with_segments(tokenizer: Any) -> Any:
+    """The same tokenizer, which also gives segments if it is Funnel's: transformers' own leaves them out since v5."""
+    if isinstance(tokenizer, FunnelTokenizer):
+        tokenizer.model_input_names = list(_INPUT_NAMES)
+        tokenizer.init_kwargs["model_input_names"] = list(_INPUT_NAMES)
+    return tokenizer
+
+
 def layout_of(tensors: Mapping[str, Any]) -> str:
     """Whose names tensors have: `torch` or `tensorflow` of the authors, `transformers`, or `unknown`."""
     if "input_layer.0.lookup_table" in tensors:
@@ -249,6 +276,11 @@ def export_tensors(model: FunnelPreTrainedModel, *, layout: str, task: str) -> d
         placed[name].theirs: placed[name].to_theirs(tensor, heads[name.startswith("generator.")])
         for name, tensor in ours.items()
     }
+
+
+def _tokenizer(words: list[str], lower_case: bool) -> FunnelTokenizer:
+    vocabulary = {word: number for number, word in enumerate(words)}
+    return with_segments(FunnelTokenizer(vocab=vocabulary, do_lower_case=lower_case))
 
 
 def _read_tensorflow(path: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Classes and numbers: of a text, of choices, of tokens."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -49,7 +49,7 @@ class FunnelForSequenceClassification(FunnelBaseHead):
                 f"`problem_type` must be one of {', '.join(filter(None, _PROBLEMS))} or None, "
                 f"got {config.problem_type!r}; choose one of them"
             )
-        self.classifier = FunnelClassificationHead(config, config.num_labels)
+        self.classifier = FunnelClassificationHead(config, cast(int, config.num_labels))
         self.post_init()
 
     @can_return_tuple
@@ -142,9 +142,11 @@ class FunnelForMultipleChoice(FunnelBaseHead):
                 f"expected inputs of {wanted} dimensions, [batch, choices, length{', embed' if wanted == 4 else ''}], "
                 f"got a shape of {list(given.shape)}; stack the choices of each question"
             )
-        flat = [None if each is None else each.flatten(0, 1) for each in (input_ids, attention_mask, token_type_ids)]
-        embeds = None if inputs_embeds is None else inputs_embeds.flatten(0, 1)
-        outputs = self._states(*flat, embeds, output_attentions, output_hidden_states)
+        ids, mask, segments, embeds = (
+            None if each is None else each.flatten(0, 1)
+            for each in (input_ids, attention_mask, token_type_ids, inputs_embeds)
+        )
+        outputs = self._states(ids, mask, segments, embeds, output_attentions, output_hidden_states)
         scores = self.classifier(first_state(outputs, self.config))
         assert given is not None
         logits = scores.view(given.shape[0], given.shape[1])
@@ -162,7 +164,7 @@ class FunnelForTokenClassification(FunnelTokenHead):
     def __init__(self, config: FunnelConfig):
         super().__init__(config)
         self.dropout = dropout_of(config)
-        self.classifier = nn.Linear(config.d_model, config.num_labels)
+        self.classifier = nn.Linear(config.d_model, cast(int, config.num_labels))
         self.post_init()
 
     @can_return_tuple

@@ -13,6 +13,13 @@ from narrows.funnel.outputs import FunnelOutput
 __all__ = ["FunnelBaseHead", "FunnelHead", "FunnelTokenHead", "dropout_of", "first_state", "head_loss", "with_states"]
 
 
+_OTHER_HEADS = [
+    r"generator\.",
+    r"(lm_head|lm_transform|discriminator_predictions|classifier|qa_outputs)\.",
+    r"(start_logits|end_logits|answer_class)\.",
+]
+
+
 class FunnelHead(FunnelPreTrainedModel):
     """A model under the name `funnel`; a class below adds its head.
 
@@ -20,11 +27,7 @@ class FunnelHead(FunnelPreTrainedModel):
     """
 
     funnel: FunnelBaseModel | FunnelModel
-    _keys_to_ignore_on_load_unexpected = [
-        r"generator\.",
-        r"(lm_head|lm_transform|discriminator_predictions|classifier|qa_outputs)\.",
-        r"(start_logits|end_logits|answer_class)\.",
-    ]
+    _keys_to_ignore_on_load_unexpected = _OTHER_HEADS
 
     def _states(
         self,
@@ -52,7 +55,7 @@ class FunnelBaseHead(FunnelHead):
     """A head that reads the last block's slots and has no decoder."""
 
     funnel: FunnelBaseModel
-    _keys_to_ignore_on_load_unexpected = [*FunnelHead._keys_to_ignore_on_load_unexpected, r"(funnel\.)?decoder\."]
+    _keys_to_ignore_on_load_unexpected = [*_OTHER_HEADS, r"(funnel\.)?decoder\."]
 
     def __init__(self, config: FunnelConfig):
         super().__init__(config)
