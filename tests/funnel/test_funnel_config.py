@@ -14,9 +14,12 @@ BAD = [
     ({"block_sizes": [2, 0]}, r"`block_sizes` must be numbers of at least 1, one for each block, got \[2, 0\]; \[4"),
     (
         {"block_repeats": [1]},
-        r"`block_repeats` must be 2 numbers of at least 1, one for each block, got \[1\]; give as many, or leave it out",
+        r"`block_repeats` must be 2 numbers of at least 1, one for each block, got \[1\]; give as many",
     ),
-    ({"block_repeats": [1, 0]}, r"`block_repeats` must be 2 numbers of at least 1, one for each block, got \[1, 0\]; give"),
+    (
+        {"block_repeats": [1, 0]},
+        r"`block_repeats` must be 2 numbers of at least 1, one for each block, got \[1, 0\]; give",
+    ),
     (
         {"decoder_repeats": [1, 1], "num_decoder_layers": 1},
         r"`decoder_repeats` must be 1 number of at least 1, one for each decoder layer, got \[1, 1\]; give",
@@ -24,13 +27,19 @@ BAD = [
     ({"semantics": "paper"}, "`semantics` must be one of exact, official, hf, got 'paper'; choose one of them"),
     ({"pooling_type": "min"}, "`pooling_type` must be one of mean, max, top_attention, got 'min'; choose one of them"),
     ({"attention_type": "full"}, "`attention_type` must be one of relative_shift, factorized, got 'full'; choose one"),
-    ({"position_type": "rotary"}, "`position_type` must be one of relative, absolute, got 'rotary'; choose one of them"),
-    ({"funnel_backend": "flex"}, "`funnel_backend` must be one of auto, reference, sdpa, tiled, got 'flex'; choose one"),
+    (
+        {"position_type": "rotary"},
+        "`position_type` must be one of relative, absolute, got 'rotary'; choose one of them",
+    ),
+    (
+        {"funnel_backend": "flex"},
+        "`funnel_backend` must be one of auto, reference, sdpa, tiled, got 'flex'; choose one",
+    ),
     ({"num_decoder_layers": -1}, "`num_decoder_layers` must be at least 0, got -1; give it a size"),
     ({"pooling_size": 1}, "`pooling_size` must be at least 2, got 1; give it a size"),
     (
         {"d_model": 13},
-        "`d_model` must be even for relative positions, half of which are sines and half cosines, got 13; choose an even",
+        "`d_model` must be even for relative positions, half of which are sines and half cosines, got 13; choose",
     ),
     (
         {"block_sizes": [1] * 40},
@@ -38,14 +47,17 @@ BAD = [
     ),
     ({"hidden_dropout": 1.0}, "`hidden_dropout` must be a probability from 0 to below 1, got 1.0; the paper's is 0.1"),
     ({"initializer_std": 0.0}, "`initializer_std` must be a number above 0, got 0.0; change it"),
-    ({"hidden_act": "none"}, "`hidden_act` must be an activation of transformers, got 'none'; 'gelu_new' is the paper's"),
+    (
+        {"hidden_act": "none"},
+        "`hidden_act` must be an activation of transformers, got 'none'; 'gelu_new' is the paper's",
+    ),
     (
         {"semantics": "hf", "pooling_size": 3},
-        "`pooling_size` must be 2 for semantics='hf', since transformers' code knows no other, got 3; change it or choose",
+        "`pooling_size` must be 2 for semantics='hf', since transformers' code knows no other, got 3; change",
     ),
     (
         {"semantics": "official", "pooling_type": "top_attention"},
-        "`pooling_type` must be mean or max for semantics='official', since the authors' code lacks it, got top_attention",
+        "`pooling_type` must be mean or max for semantics='official', since the authors' code lacks it, got top",
     ),
     (
         {"semantics": "hf", "position_type": "absolute"},

@@ -60,7 +60,9 @@ def test_padding_changes_nothing_whatever_the_options(build, ids, together, segm
         for number, row in enumerate(rows):
             if len(row):
                 alone = model(row[None], token_type_ids=segments(row)[None]).last_hidden_state[0]
-                torch.testing.assert_close(whole[number][batch["attention_mask"][number] == 1], alone, atol=1e-5, rtol=0)
+                torch.testing.assert_close(
+                    whole[number][batch["attention_mask"][number] == 1], alone, atol=1e-5, rtol=0
+                )
 
 
 @pytest.mark.parametrize("semantics", ["exact", "official", "hf"])
@@ -173,7 +175,9 @@ def test_attention_weights_are_those_of_the_attention(build, ids):
 
 def test_weights_are_refused_where_they_are_never_in_memory(build, ids):
     model = build(FunnelModel)
-    with pytest.raises(UsageError, match="`output_attentions` must be False unless funnel_backend='reference', .*'auto'"):
+    with pytest.raises(
+        UsageError, match="`output_attentions` must be False unless funnel_backend='reference', .*'auto'"
+    ):
         model(ids(6)[0][None], output_attentions=True)
     model.set_attn_implementation("eager")
     assert model(ids(6)[0][None], output_attentions=True).attentions is not None
@@ -238,9 +242,13 @@ def test_used_wrongly(build, ids):
     with pytest.raises(UsageError, match="expected either input_ids or inputs_embeds, got both; pass one of them"):
         model(row, inputs_embeds=model.embeddings.word_embeddings(row))
     for name in ("attention_mask", "token_type_ids"):
-        with pytest.raises(UsageError, match=rf"`{name}` must be \[batch, length\] as the inputs, \[1, 9\], got \[1, 3\]"):
+        with pytest.raises(
+            UsageError, match=rf"`{name}` must be \[batch, length\] as the inputs, \[1, 9\], got \[1, 3\]"
+        ):
             model(row, **{name: torch.ones(1, 3, dtype=torch.long)})
-    with pytest.raises(UsageError, match="`input_ids` must be from 0 to 60, got 3 to 61; use the tokenizer of this model"):
+    with pytest.raises(
+        UsageError, match="`input_ids` must be from 0 to 60, got 3 to 61; use the tokenizer of this model"
+    ):
         model(torch.tensor([[3, 61]]))
     absolute = build(FunnelModel, position_type="absolute", max_position_embeddings=8)
     with pytest.raises(UsageError, match="a row must have at most 8 tokens with absolute positions, got 9; cut it or"):
