@@ -47,7 +47,7 @@ def test_exact_is_pooling_of_real_slots_by_sets(length, size, separate_cls, kind
         torch.testing.assert_close(got[0, number], want)
 
 
-@pytest.mark.parametrize(("separate_cls", "truncate"), itertools.product((True, False), repeat=2))
+@pytest.mark.parametrize(("separate_cls", "truncate"), list(itertools.product((True, False), repeat=2)))
 def test_hf_and_official_pool_what_transformers_code_pools(separate_cls, truncate):
     for length, kind in itertools.product(range(3, 21), ("mean", "max")):
         theirs = modeling_funnel.FunnelAttentionStructure(

@@ -129,5 +129,7 @@ def test_drawn_as_transformers_draws_without_a_deviation():
             assert float(weight.detach().min()) >= min(0.0, float(other.min()))
         else:
             torch.testing.assert_close(weight.detach().std(), other.std(), atol=0, rtol=0.1)
-            torch.testing.assert_close(weight.detach().mean(), other.mean(), atol=0.03 * float(other.std()) + 0.01, rtol=0)
+            torch.testing.assert_close(
+                weight.detach().mean(), other.mean(), atol=0.03 * float(other.std()) + 0.01, rtol=0
+            )
     assert not ours.embeddings.word_embeddings.weight[1].any()

@@ -1,6 +1,7 @@
 """Funnel attention as a bias to torch's fused attention: a graph of fixed shape for any length, to compile or export.
 
-The scores of positions are computed for an eighth of the queries at a time, against the distances that these need.
+Queries go in runs of fixed size, each against the distances that it needs: with a loop over tiles a graph would depend
+on their number.
 """
 
 import torch
@@ -14,8 +15,8 @@ from narrows.funnel.terms import RelativeTerms, same_segment, segment_scores
 
 __all__ = ["attend_by_bias", "skewed"]
 
-# However long the text: a graph cannot hold a number of steps that depends on its length.
-_PARTS = 8
+# Queries whose position scores are computed against the same distances.
+_RUN = 64
 
 
 def attend_by_bias(
@@ -41,8 +42,9 @@ def attend_by_bias(
         same = same_segment(query_segments, key_segments, cls_segment=cls_segment)
         bias = bias + same[:, None] * of_segments[..., :1]
     if geometry.separate_cls:
-        bias = torch.cat([of_segments[..., -1:], bias[..., 1:]], -1)
-        bias = functional.pad(bias[:, :, 1:], (0, 0, 1, 0))
+        is_first_key = torch.arange(geometry.keys, device=bias.device) == 0
+        is_first_query = torch.arange(geometry.queries, device=bias.device)[:, None] == 0
+        bias = torch.where(is_first_key, of_segments[..., -1:], bias).masked_fill(is_first_query, 0.0)
     if mask is not None:
         bias = bias.masked_fill(~mask[:, None, None], torch.finfo(dtype).min / 2)
     attended = functional.scaled_dot_product_attention(
@@ -52,19 +54,19 @@ def attend_by_bias(
 
 
 def _position_scores(query: Tensor, terms: RelativeTerms, geometry: Geometry, tables: Tensor) -> Tensor:
-    queries, keys, shift = geometry.queries, geometry.keys, geometry.shift
-    part = -(-queries // _PARTS)
-    excess = part * _PARTS - queries
-    query = functional.pad(query, (0, 0, 0, excess))
-    distances = project_distances(tables, terms.kernel, dtype=query.dtype)
-    # Rows for the queries that fill up the last part, and one step more, which `skewed` leaves out.
-    distances = functional.pad(distances, (0, 0, excess * shift, shift))
-    parts = []
-    for number in range(_PARTS):
-        states = query.narrow(2, number * part, part)
-        needed = distances.narrow(1, (_PARTS - 1 - number) * part * shift, part * shift + keys)
-        parts.append(skewed(states @ needed.mT, shift=shift, keys=keys))
-    return torch.cat(parts, 2).narrow(2, 0, queries)
+    queries, keys, shift, device = geometry.queries, geometry.keys, geometry.shift, query.device
+    # One more than needed: a graph for a single run would be a special one to torch.
+    runs = (queries + _RUN - 1) // _RUN + 1
+    # By index and not by views throughout: what torch would ask of views, it cannot answer for an unknown length.
+    first = torch.arange(runs, device=device)[:, None] * _RUN
+    query = query[:, :, (first + torch.arange(_RUN, device=device)).clamp(max=queries - 1)]
+    # Row 0 of what a run needs is the distance of its last query and the first key.
+    last = (queries - _RUN - first) * shift
+    rows = (last + torch.arange(_RUN * shift + keys, device=device)).clamp(0, geometry.distances - 1)
+    distances = project_distances(tables, terms.kernel, dtype=query.dtype)[:, rows]
+    scores = skewed(query @ distances.mT, shift=shift, keys=keys)
+    every = torch.arange(queries, device=device)
+    return scores[:, :, every // _RUN, every % _RUN]
 
 
 def skewed(scores: Float[Tensor, "*any queries width"], *, shift: int, keys: int) -> Float[Tensor, "*any queries keys"]:

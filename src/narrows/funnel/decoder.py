@@ -39,9 +39,7 @@ class FunnelDecoder(nn.Module):
             encoded.hidden.append([states])
         if wanted.weights:
             encoded.weights.append([])
-        view = see(
-            self.config, tokens, tokens, backend=backend, training=self.training, device=skip.device
-        )
+        view = see(self.config, tokens, tokens, backend=backend, training=self.training, device=skip.device)
         for layer, repeats in zip(self.layers, cast(list[int], self.config.decoder_repeats), strict=True):
             for _ in range(repeats):
                 states = run_layer(

@@ -126,9 +126,7 @@ def run_layer(
 
 def pooling_of(config: FunnelConfig) -> Pooling:
     """The pooling between the blocks of a model."""
-    return Pooling(
-        config.pooling_type, config.pooling_size, config.separate_cls, config.truncate_seq, config.semantics
-    )
+    return Pooling(config.pooling_type, config.pooling_size, config.separate_cls, config.truncate_seq, config.semantics)
 
 
 def refuse_short(config: FunnelConfig, length: int) -> None:

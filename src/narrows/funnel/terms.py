@@ -60,5 +60,5 @@ def segment_scores(
     constant = terms.segment_bias.to(query.dtype)[:, None] @ meant
     # One product a head over all rows: of queries that lie as a linear layer leaves them, without a copy.
     batch, _, queries, _ = query.shape
-    scores = query.transpose(0, 1).reshape(len(meant), batch * queries, -1) @ meant + constant
+    scores = query.transpose(0, 1).reshape(len(meant), batch * queries, query.shape[-1]) @ meant + constant
     return scores.unflatten(1, (batch, queries)).transpose(0, 1)
