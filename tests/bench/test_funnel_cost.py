@@ -4,7 +4,7 @@ import pytest
 
 from narrows.bench.funnel_cost import Seen, decoder_flops, encoder_flops, layers_seen, paper_flops, plain_flops
 from narrows.funnel.config import FunnelConfig
-from narrows.funnel.presets import preset
+from narrows.funnel.presets import PRESETS, preset
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,15 @@ def test_the_decoder_runs_over_all_tokens() -> None:
 def test_rows_share_the_projected_positions() -> None:
     config = preset("B2-2H64")
     assert encoder_flops(config, length=16, rows=4) < 4 * encoder_flops(config, length=16)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_page_has_these_counts(name, repository_root) -> None:
+    bert, config = plain_flops(layers=12, width=768, length=512, rows=4), preset(name)
+    encoder = encoder_flops(config, length=512, rows=4)
+    whole = encoder + decoder_flops(config, length=512, rows=4)
+    counts = (paper_flops(config) / paper_flops(preset("L12H768")), encoder / bert, whole / bert)
+    page = (repository_root / "docs" / "funnel.md").read_text(encoding="utf-8")
+    assert f" | {' | '.join(f'{count:.2f}' for count in counts)} | " in next(
+        line for line in page.splitlines() if line.startswith(f"| {name} |")
+    )
