@@ -1,7 +1,8 @@
-"""`narrows convert`: a BERT checkpoint into a DeFormer, or one of the T5 family into a LongT5-Mulla."""
+"""`narrows convert`: a checkpoint into a DeFormer, a LongT5-Mulla or a Funnel, or a Funnel back to transformers."""
 
 import os
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,10 +16,25 @@ __all__ = ["command", "require_checkpoint"]
 # Which options each family has; those of another are refused by name.
 _OF_DEFORMER = ("split_layer", "passage_positions")
 _OF_MULLA = ("variant", "pooling_rate", "num_levels", "local_radius", "new_tables")
-_OF_FAMILY = {"deformer": _OF_DEFORMER, "mulla": _OF_MULLA}
+_OF_FUNNEL = ("block_sizes", "block_repeats", "num_decoder_layers", "semantics")
+_OF_FAMILY = {"deformer": _OF_DEFORMER, "mulla": _OF_MULLA, "funnel": _OF_FUNNEL, "transformers": ()}
 _TASKS = {
     "deformer": ("question-answering", "sequence-classification", "encoder"),
     "mulla": ("generation", "question-answering", "sequence-classification", "encoder", "embedding"),
+    "funnel": (
+        "encoder",
+        "full",
+        "embedding",
+        "sequence-classification",
+        "multiple-choice",
+        "token-classification",
+        "question-answering",
+        "conditional-question-answering",
+        "masked-lm",
+        "replaced-token-detection",
+        "electra",
+    ),
+    "transformers": (),
 }
 
 
@@ -26,11 +42,26 @@ _Checkpoint = Annotated[
     str,
     typer.Argument(
         help="A folder or a hub id: for deformer a BERT, or a DeFormer to split elsewhere; for mulla a LongT5, T5, "
-        "Flan-T5 or mT5."
+        "Flan-T5 or mT5; for funnel a Funnel of transformers or of its authors, or a BERT; for transformers a Funnel "
+        "of narrows."
     ),
 ]
 _Task = Annotated[
-    Literal["generation", "question-answering", "sequence-classification", "encoder", "embedding"] | None,
+    Literal[
+        "generation",
+        "question-answering",
+        "sequence-classification",
+        "encoder",
+        "embedding",
+        "full",
+        "multiple-choice",
+        "token-classification",
+        "conditional-question-answering",
+        "masked-lm",
+        "replaced-token-detection",
+        "electra",
+    ]
+    | None,
     typer.Option("--task", help="The head; by default the checkpoint's own.", show_default=False),
 ]
 _SplitLayer = Annotated[
@@ -84,12 +115,47 @@ _NewTables = Annotated[
         show_default=False,
     ),
 ]
+_BlockSizes = Annotated[
+    str | None,
+    typer.Option(
+        "--block-sizes",
+        help="funnel, from a BERT: layers of each block, such as 2,2,2, spread over the BERT's.",
+        show_default=False,
+    ),
+]
+_BlockRepeats = Annotated[
+    str | None,
+    typer.Option(
+        "--block-repeats",
+        help="funnel: how often each layer of a block runs, such as 1,2,2 (the checkpoint's; once for a BERT).",
+        show_default=False,
+    ),
+]
+_DecoderLayers = Annotated[
+    int | None,
+    typer.Option(
+        "--num-decoder-layers",
+        help="funnel: layers of the decoder (the checkpoint's; 2 for a BERT whose head reads tokens).",
+        show_default=False,
+    ),
+]
+_Semantics = Annotated[
+    Literal["exact", "official", "hf"] | None,
+    typer.Option(
+        "--semantics",
+        help="funnel: padding changes nothing (exact), or as the authors' code or transformers has it.",
+        show_default=False,
+    ),
+]
 
 
 def command(
     checkpoint: _Checkpoint,
     out: Annotated[Path, typer.Argument(help="Folder to write the model to.")],
-    to: Annotated[Literal["deformer", "mulla"], typer.Option("--to", help="The family to convert to.")] = "deformer",
+    to: Annotated[
+        Literal["deformer", "mulla", "funnel", "transformers"],
+        typer.Option("--to", help="The family to convert to; transformers: a Funnel back to its own format."),
+    ] = "deformer",
     task: _Task = None,
     split_layer: _SplitLayer = None,
     passage_positions: _PassagePositions = None,
@@ -98,6 +164,10 @@ def command(
     num_levels: _NumLevels = None,
     local_radius: _LocalRadius = None,
     new_tables: _NewTables = None,
+    block_sizes: _BlockSizes = None,
+    block_repeats: _BlockRepeats = None,
+    num_decoder_layers: _DecoderLayers = None,
+    semantics: _Semantics = None,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -114,20 +184,25 @@ def command(
         "num_levels": num_levels,
         "local_radius": local_radius,
         "new_tables": new_tables,
+        "block_sizes": _numbers("--block-sizes", block_sizes),
+        "block_repeats": _numbers("--block-repeats", block_repeats),
+        "num_decoder_layers": num_decoder_layers,
+        "semantics": semantics,
     }
     given = {name: value for name, value in given.items() if value is not None}
     _refuse_other_families(to, given, task)
     _check_out(out, force=force)
-    require_checkpoint(checkpoint)
+    if to != "funnel" or not _of_authors(Path(checkpoint)):
+        require_checkpoint(checkpoint)
 
-    from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
+    from narrows.hf.checkpoints import checkpoint_folder
 
     folder = checkpoint_folder(checkpoint)
     if out.resolve() == folder.resolve():
         raise UsageError(f"expected another folder than the checkpoint's own, got {out}; its weights would be lost")
-    require_tokenizer(folder)
+    tokenizer = _tokenizer(folder, to)
     model, report = _converter(to)(folder, task=task, **given)
-    _write(model, report, folder, out)
+    _write(model, report, tokenizer, out)
     if json:
         fields = {name: getattr(model.config, name) for name in _OF_FAMILY[to] if hasattr(model.config, name)}
         options.emit_json({"model": out, **fields, **report.as_dict()})
@@ -151,6 +226,21 @@ def require_checkpoint(checkpoint: str) -> None:
         raise UsageError(f"expected a checkpoint's folder, got {checkpoint!r} without config.json; check the path")
 
 
+def _numbers(option: str, text: str | None) -> list[int] | None:
+    """Numbers with commas between them."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() for part in parts):
+        raise UsageError(f"{option} must be numbers with commas between them, such as 2,2,2, got {text!r}; change it")
+    return [int(part) for part in parts]
+
+
+def _of_authors(folder: Path) -> bool:
+    """Whether a folder holds a checkpoint of Funnel's authors, who have configs of their own."""
+    return any((folder / name).is_file() for name in ("net_config.json", "net_config.pytorch.json"))
+
+
 def _refuse_other_families(family: str, given: dict[str, Any], task: str | None) -> None:
     for name in given:
         if name not in _OF_FAMILY[family]:
@@ -158,6 +248,8 @@ def _refuse_other_families(family: str, given: dict[str, Any], task: str | None)
                 f"expected options of {family}, got --{name.replace('_', '-')}, which it does not have; leave it out, "
                 "or choose another family with --to"
             )
+    if task is not None and not _TASKS[family]:
+        raise UsageError(f"expected no --task for {family}, got {task}; the checkpoint's own head is kept")
     if task is not None and task not in _TASKS[family]:
         raise UsageError(
             f"--task must be one of {', '.join(_TASKS[family])} for {family}, got {task}; choose one of them"
@@ -167,16 +259,34 @@ def _refuse_other_families(family: str, given: dict[str, Any], task: str | None)
 
 
 def _converter(family: str) -> Callable[..., tuple[Any, Any]]:
-    if family == "mulla":
-        from narrows.mulla.convert import convert_checkpoint
-    else:
-        from narrows.deformer.convert import convert_checkpoint
-    return convert_checkpoint
+    if family == "transformers":
+        from narrows.funnel.to_transformers import to_transformers
+
+        return lambda folder, *, task: to_transformers(folder)
+    return import_module(f"narrows.{family}.convert").convert_checkpoint
 
 
-def _write(model: Any, report: Any, folder: Path, out: Path) -> None:
-    """Model, tokenizer and report into a folder beside `out`, then all of it into `out`."""
+def _tokenizer(folder: Path, family: str) -> Any:
+    """A checkpoint's tokenizer; that of Funnel's authors is a vocabulary with a name of its own."""
+    if _of_authors(folder):
+        from narrows.funnel.authors import tokenizer_of
+
+        return tokenizer_of(folder)
     from transformers import AutoTokenizer
+
+    from narrows.hf.checkpoints import require_tokenizer
+
+    require_tokenizer(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    if family == "funnel":
+        from narrows.funnel.authors import with_segments
+
+        tokenizer = with_segments(tokenizer)
+    return tokenizer
+
+
+def _write(model: Any, report: Any, tokenizer: Any, out: Path) -> None:
+    """Model, tokenizer and report into a folder beside `out`, then all of it into `out`."""
     from transformers.utils import logging
 
     from narrows.training.writing import fresh_folder
@@ -188,12 +298,22 @@ def _write(model: Any, report: Any, folder: Path, out: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     with fresh_folder(place, target) as partial:
         model.save_pretrained(partial)
-        AutoTokenizer.from_pretrained(folder).save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
         report.save(partial)
+        if type(model).__name__ == "FunnelForEmbedding":
+            _write_sentence_modules(model, tokenizer, partial)
         target.mkdir(exist_ok=True)
         # The config comes last: a folder that has one is whole.
         for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
             os.replace(path, target / path.name)
+
+
+def _write_sentence_modules(model: Any, tokenizer: Any, folder: Path) -> None:
+    from narrows.funnel.heads import save_sentence_modules
+
+    # A tokenizer without a limit says one of this size.
+    limit = tokenizer.model_max_length
+    save_sentence_modules(folder, model.config, max_tokens=limit if limit < 1_000_000 else 512)
 
 
 def _check_out(out: Path, *, force: bool) -> None:

@@ -4,9 +4,20 @@ from narrows.data.articles import Article, read_articles
 from narrows.data.cloze import cloze_examples
 from narrows.data.joining import join_contexts
 from narrows.data.long_inputs import InputEncoder, LongInputs
+from narrows.data.masking import MASKINGS, Masked, mask_tokens, word_numbers, word_numbers_of, word_starts
 from narrows.data.negatives import add_unanswerable_pairs
 from narrows.data.packing import join_pair, passage_start, restore, shuffled_batches, token_budget_batches
 from narrows.data.plain import AS_PLAIN_TEXT
+from narrows.data.pretraining import (
+    RAW_LAYOUTS,
+    PackedRow,
+    PackedRows,
+    Piece,
+    TokenizedPieces,
+    hold_out,
+    read_pieces,
+    tokenize_pieces,
+)
 from narrows.data.spans import EncodedSpans, SpanEncoder, SpanFeature
 from narrows.data.spread import evenly_spread
 from narrows.data.squad import (
@@ -26,6 +37,8 @@ from narrows.data.windows import windows
 
 __all__ = [
     "AS_PLAIN_TEXT",
+    "MASKINGS",
+    "RAW_LAYOUTS",
     "SUMMARY_LAYOUTS",
     "TRUNCATIONS",
     "Answer",
@@ -33,23 +46,31 @@ __all__ = [
     "EncodedSpans",
     "InputEncoder",
     "LongInputs",
+    "Masked",
+    "PackedRow",
+    "PackedRows",
+    "Piece",
     "QAExample",
     "SpanEncoder",
     "SpanFeature",
     "SummaryExample",
     "TokenCache",
+    "TokenizedPieces",
     "TokenizedTexts",
     "Truncation",
     "TruncationReport",
     "add_unanswerable_pairs",
     "cloze_examples",
     "evenly_spread",
+    "hold_out",
     "join_contexts",
     "join_pair",
+    "mask_tokens",
     "normalize_title",
     "passage_start",
     "plain_tokens",
     "read_articles",
+    "read_pieces",
     "read_qamr",
     "read_reqa_pairs",
     "read_split",
@@ -58,6 +79,10 @@ __all__ = [
     "restore",
     "shuffled_batches",
     "token_budget_batches",
+    "tokenize_pieces",
     "truncation",
     "windows",
+    "word_numbers",
+    "word_numbers_of",
+    "word_starts",
 ]

@@ -180,7 +180,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def _rule_for(name: str, rules: Sequence[Rename | Drop | New]) -> Rename | Drop:
     for rule in rules:
-        if isinstance(rule, Rename) and re.fullmatch(_pattern(rule.source), name):
+        if isinstance(rule, Rename) and _matches(rule.source, name):
             return rule
         if isinstance(rule, Drop) and re.fullmatch(rule.source, name):
             return rule
@@ -188,6 +188,11 @@ def _rule_for(name: str, rules: Sequence[Rename | Drop | New]) -> Rename | Drop:
         f"expected a rule for every tensor of the checkpoint, got none for {name}; "
         "this checkpoint has a part that the target cannot hold"
     )
+
+
+def _matches(template: str, name: str) -> bool:
+    # A table may name every tensor of a deep model: no pattern is compiled where names are merely compared.
+    return template == name if "{n}" not in template else re.fullmatch(_pattern(template), name) is not None
 
 
 def _pattern(template: str) -> str:

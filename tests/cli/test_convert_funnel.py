@@ -1,0 +1,113 @@
+"""`narrows convert --to funnel` and back: from a BERT, from transformers and from the authors' layout."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModel, AutoTokenizer, FunnelModel, FunnelTokenizer
+from transformers import FunnelConfig as TransformersConfig
+
+from narrows import register_all
+from narrows.cli.main import main
+from narrows.funnel.authors import export_tensors, net_config_of
+from narrows.funnel.config import FunnelConfig
+from narrows.funnel.convert import TASKS
+from narrows.funnel.heads import FunnelForEmbedding
+
+SIZES = {"d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 24, "block_sizes": [1, 1], "num_decoder_layers": 1}
+
+
+def refused(capsys, *arguments: str) -> str:
+    capsys.readouterr()
+    assert main(list(arguments)) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    return err
+
+
+def test_a_bert_becomes_a_sentence_encoder(tiny_bert, tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    arguments = ["convert", str(tiny_bert), str(out), "--to", "funnel", "--block-sizes", "2,1,1", "--task", "embedding"]
+    assert main([*arguments, "--json"]) == 0
+    output = capsys.readouterr()
+    report = json.loads(output.out)
+    assert report["block_sizes"] == [2, 1, 1] and report["semantics"] == "exact"
+    assert "relative positions, random: to be distilled" in output.err
+    assert "new funnel.encoder.blocks.*.*.attention.r_kernel (4)" in output.err
+    register_all()
+    model = AutoModel.from_pretrained(out)
+    assert type(model) is FunnelForEmbedding and model.config.d_model == 24
+    rows = AutoTokenizer.from_pretrained(out)(["the river", "a house by the lake"], padding=True, return_tensors="pt")
+    assert model(**rows).pooler_output.shape == (2, 24)
+    settings = json.loads((out / "sentence_bert_config.json").read_text())
+    assert settings["max_seq_length"] == 128
+    assert main(["convert", str(out), str(tmp_path / "again"), "--to", "transformers", "--quiet"]) == 0
+    assert AutoConfig.from_pretrained(tmp_path / "again").model_type == "funnel"
+    assert not (tmp_path / "again" / "modules.json").exists()
+
+
+def test_options_of_a_funnel(tiny_bert, tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    shape = ["--block-sizes", "2, 1", "--block-repeats", "1,2", "--num-decoder-layers", "1", "--semantics", "hf"]
+    head = ["--task", "masked-lm", "--json", "--quiet"]
+    assert main(["convert", str(tiny_bert), str(out), "--to", "funnel", *shape, *head]) == 0
+    report = json.loads(capsys.readouterr().out)
+    fields = ("block_repeats", "num_decoder_layers", "semantics")
+    assert [report[name] for name in fields] == [[1, 2], 1, "hf"]
+    assert any(name.startswith("funnel.decoder.layers.0") for name in report["new"])
+    assert type(TASKS["masked-lm"].from_pretrained(out)).__name__ == "FunnelForMaskedLM"
+
+
+def test_a_checkpoint_of_the_authors_brings_its_vocabulary(tmp_path, capsys) -> None:
+    words = ["<pad>", "<unk>", "<cls>", "<sep>", "<mask>", "<s>", "</s>", "the", "river", "##s"]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = TASKS["replaced-token-detection"](FunnelConfig(**SIZES, vocab_size=len(words)))
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    save_file(export_tensors(model, layout="tensorflow", task="replaced-token-detection"), source / "model.safetensors")
+    (source / "net_config.json").write_text(json.dumps(net_config_of(model.config)))
+    arguments = ["convert", str(source), str(out), "--to", "funnel", "--quiet"]
+    assert main(arguments) == 1
+    assert "expected vocab.uncased.txt in the authors' checkpoint" in capsys.readouterr().err
+    (source / "vocab.uncased.txt").write_text("\n".join(words) + "\n")
+    assert main(arguments) == 0
+    rows = AutoTokenizer.from_pretrained(out)("The rivers", return_tensors="pt")
+    assert rows["input_ids"].tolist() == [[2, 7, 8, 9, 3]] and rows["token_type_ids"].tolist() == [[2, 0, 0, 0, 0]]
+    again = TASKS["replaced-token-detection"].from_pretrained(out)
+    assert torch.equal(again.funnel.embeddings.word_embeddings.weight, model.funnel.embeddings.word_embeddings.weight)
+
+
+def test_the_tokenizer_of_transformers_gives_segments_again(tmp_path, capsys) -> None:
+    words = ["<pad>", "<unk>", "<cls>", "<sep>", "<mask>", "<s>", "</s>", "the", "river"]
+    source, out = tmp_path / "source", tmp_path / "out"
+    FunnelModel(TransformersConfig(**SIZES, vocab_size=len(words))).save_pretrained(source)
+    FunnelTokenizer(vocab={word: number for number, word in enumerate(words)}).save_pretrained(source)
+    assert main(["convert", str(source), str(out), "--to", "funnel", "--quiet"]) == 0
+    rows = AutoTokenizer.from_pretrained(out)("the", "river")
+    assert rows["token_type_ids"] == [2, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--to", "funnel"], "expected block sizes for a BERT of 5 layers, got none; pass the layers of each block"),
+        (["--to", "funnel", "--block-sizes", "2-2"], "--block-sizes must be numbers with commas between them, such as"),
+        (["--to", "funnel", "--block-sizes", "2,"], "got '2,'; change it"),
+        (["--to", "funnel", "-k", "2"], "expected options of funnel, got --split-layer, which it does not have"),
+        (["-k", "1", "--semantics", "hf"], "expected options of deformer, got --semantics, which it does not have"),
+        (["--to", "mulla", "--num-decoder-layers", "1"], "expected options of mulla, got --num-decoder-layers, which"),
+        (["--to", "funnel", "--task", "generation"], "--task must be one of encoder, full, embedding"),
+        (["--to", "transformers", "--task", "encoder"], "expected no --task for transformers, got encoder; the"),
+        (["--to", "transformers", "--block-sizes", "2"], "expected options of transformers, got --block-sizes"),
+    ],
+)
+def test_used_wrongly(arguments, text, tiny_bert, tmp_path, capsys) -> None:
+    assert text in refused(capsys, "convert", str(tiny_bert), str(tmp_path / "out"), *arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_a_funnel_goes_back(tiny_bert, tmp_path, capsys) -> None:
+    assert main(["convert", str(tiny_bert), str(tmp_path / "out"), "--to", "transformers", "--quiet"]) == 1
+    assert "expected a Funnel of narrows in" in capsys.readouterr().err
