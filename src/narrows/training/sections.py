@@ -47,11 +47,13 @@ class CardText(Section):
         family: tag of the card.
         about: what the model is, and how it is loaded.
         data: a Markdown list of the data, a line a source.
+        pipeline: of transformers, that uses the model; the task's name when empty.
     """
 
     family: str
     about: str
     data: str
+    pipeline: str = ""
 
 
 class Recipe(Section, ABC):
