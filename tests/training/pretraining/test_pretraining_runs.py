@@ -11,6 +11,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from narrows.errors import ConversionError, UsageError
 from narrows.training.pretraining.build import build_run, plan_run
+from narrows.training.recipe import load_recipe
 from narrows.training.run import last_checkpoint, train
 
 
@@ -148,6 +149,10 @@ def test_a_plan_counts(pretraining_recipe, text_folder) -> None:
             {"model": {"attention": "fast"}},
             "expected an attention that bert has, got 'fast' .*; leave model.attention out",
         ),
+        (
+            {"model": {"family": "modernvbert", "config": {}}},
+            "expected a model with dropout for optimiser.dropout 0.1, got",
+        ),
         ({"model": {"tokenizer": "nowhere"}}, "expected a checkpoint's folder or a hub id, got 'nowhere'"),
         (
             {"data": {"train": [{"file": "none-*.txt"}]}},
@@ -175,6 +180,17 @@ def test_what_cannot_be_is_said(changes, text, pretraining_recipe, text_folder, 
     recipe = pretraining_recipe(**changes)
     with pytest.raises((UsageError, ConversionError), match=text):
         build_run(recipe, data=text_folder, output=tmp_path, quiet=True)
+
+
+def test_the_shipped_recipe_reads_ones_own_text(text_folder, tiny_bert) -> None:
+    path = Path(__file__).resolve().parents[3] / "recipes" / "pretrain-bert-small.yaml"
+    own = {
+        "model.tokenizer": str(tiny_bert),
+        "data.train": "[{file: 'train-*.txt'}]",
+        "data.tune": "[{file: tune.txt}]",
+    }
+    plan = plan_run(load_recipe(path, settings=own), data=text_folder)
+    assert plan.rows > 10 and plan.tokens == 128 * plan.rows and plan.steps == 1500
 
 
 def test_a_tokenizer_without_a_mask_is_refused(pretraining_recipe, text_folder, tiny_seq2seq) -> None:

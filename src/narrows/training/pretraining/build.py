@@ -153,7 +153,7 @@ def _plan(recipe: PretrainingRecipe, rows: MaskedRows, batches: RowPlan) -> Plan
 
 def _arguments(recipe: PretrainingRecipe, config: Any, output: Path, *, quiet: bool) -> TrainingArguments:
     optimiser = recipe.optimiser
-    rate = optimiser.learning_rate or pretraining_learning_rate(config.num_hidden_layers)
+    rate = optimiser.learning_rate or pretraining_learning_rate(getattr(config, "num_hidden_layers", 0))
     return training_arguments(
         optimiser.model_copy(update={"learning_rate": rate}),
         output,
