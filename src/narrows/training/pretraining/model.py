@@ -129,6 +129,9 @@ def _of_family(family: str, fields: dict[str, Any], tokenizer: Any) -> Any:
     }
     try:
         return AutoConfig.for_model(family, **fields, **decided)
+    except UsageError:
+        # Of a family of narrows: it says it all.
+        raise
     except (TypeError, ValueError, StrictDataclassError) as error:
         raise _unfit(default, error) from error
 
