@@ -62,7 +62,11 @@ def write_card(folder: Path, recipe: Recipe, *, command: str, summary: Mapping[s
         summary: of the run: `rows`, `steps`, and `tune`, a mapping of scores.
     """
     text = recipe.card_text()
-    head = {"library_name": "transformers", "pipeline_tag": recipe.task, "tags": ["narrows", text.family]}
+    head = {
+        "library_name": "transformers",
+        "pipeline_tag": text.pipeline or recipe.task,
+        "tags": ["narrows", text.family],
+    }
     if recipe.licence:
         head["license"] = recipe.licence
     card = _TEMPLATE.format(

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from narrows._text import shown
 from narrows.errors import RecipeError
 from narrows.training.planted.recipe import PlantedRecipe
+from narrows.training.pretraining.recipe import PretrainingRecipe
 from narrows.training.sections import Recipe
 from narrows.training.spans.recipe import SpanRecipe
 from narrows.training.summaries.recipe import SummaryRecipe
@@ -21,6 +22,7 @@ __all__ = ["RECIPES", "load_recipe", "one_sentence", "read_yaml", "save_recipe"]
 RECIPES: dict[str, type[Recipe]] = {
     "question-answering": SpanRecipe,
     "summarization": SummaryRecipe,
+    "masked-lm": PretrainingRecipe,
     "planted-facts": PlantedRecipe,
 }
 

@@ -21,7 +21,9 @@ class OptimiserSection(Section):
     batch_tokens: padded tokens a forward pass holds at most.
     accumulation: forward passes an optimiser step.
     warmup: share of the steps in which the learning rate rises.
-    layer_decay: factor of the learning rate from a layer to the one below; 1 is none.
+    learning_rate: of the top layer and all above it.
+    layer_decay: factor of the learning rate from a layer to the one below: layer m out of n learns with
+        learning_rate · layer_decay^(n − m), embeddings being layer 0; 1 is none.
     """
 
     # The order of all epochs is drawn before the first step: a slip of the pen would fill the memory.
@@ -45,11 +47,13 @@ class CardText(Section):
         family: tag of the card.
         about: what the model is, and how it is loaded.
         data: a Markdown list of the data, a line a source.
+        pipeline: of transformers, that uses the model; the task's name when empty.
     """
 
     family: str
     about: str
     data: str
+    pipeline: str = ""
 
 
 class Recipe(Section, ABC):

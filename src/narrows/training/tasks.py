@@ -15,6 +15,7 @@ __all__ = ["Plan", "Run", "build_run", "find_checkpoint", "plan_run"]
 _BUILDERS = {
     "question-answering": "narrows.training.spans.build",
     "summarization": "narrows.training.summaries.build",
+    "masked-lm": "narrows.training.pretraining.build",
     "planted-facts": "narrows.training.planted.build",
 }
 

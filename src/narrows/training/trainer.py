@@ -69,6 +69,12 @@ class NarrowsTrainer(Trainer):
         # Our loss is already divided by the counts of the whole step.
         self.loss_is_scaled_for_ga = True
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # Tied weights are saved once; transformers would warn of their other names.
+        tied = getattr(self.model, "all_tied_weights_keys", None) or {}
+        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
+        super()._issue_warnings_after_load(load_result)
+
     def get_train_dataloader(self) -> DataLoader:
         loader = DataLoader(cast(Dataset, self.train_dataset), batch_sampler=self._plan, collate_fn=self._collate)
         return self.accelerator.prepare(loader)
@@ -100,7 +106,8 @@ class NarrowsTrainer(Trainer):
                 weight_decay=self.args.weight_decay,
                 layer_decay=self._layer_decay,
             )
-            self.optimizer = torch.optim.AdamW(groups, lr=self.args.learning_rate, eps=1e-6, fused=True)
+            betas = (self.args.adam_beta1, self.args.adam_beta2)
+            self.optimizer = torch.optim.AdamW(groups, lr=self.args.learning_rate, betas=betas, eps=1e-6, fused=True)
         return self.optimizer
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:

@@ -32,12 +32,6 @@ class SummaryTrainer(NarrowsTrainer, Seq2SeqTrainer):
         super().__init__(layer_decay=1.0, **options)
         self._optimizer_name = optimizer_name
 
-    def _issue_warnings_after_load(self, load_result: Any) -> None:
-        # Tied weights are saved once; transformers would warn of their other names.
-        tied = getattr(self.model, "all_tied_weights_keys", {})
-        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
-        super()._issue_warnings_after_load(load_result)
-
     def create_optimizer(self, *args: Any, **kwargs: Any):
         if self.optimizer is None and self._optimizer_name == "adafactor":
             rate, decay = self.args.learning_rate, self.args.weight_decay

@@ -1,0 +1,200 @@
+"""Whole runs of pretraining: they learn, resume as if never stopped, and leave a model of transformers."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from narrows.errors import ConversionError, UsageError
+from narrows.training.pretraining.build import build_run, plan_run
+from narrows.training.recipe import load_recipe
+from narrows.training.run import last_checkpoint, train
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def _log(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def test_thirty_steps_learn(pretraining_recipe, text_folder, tmp_path) -> None:
+    recipe = pretraining_recipe()
+    run = build_run(recipe, data=text_folder, output=tmp_path / "before", quiet=True)
+    before = run.trainer.evaluate()
+    # Random weights know nothing: every token of the vocabulary is as likely.
+    assert abs(before["eval_loss"] / math.log(run.trainer.model.config.vocab_size) - 1) < 0.2
+    model = train(recipe, data=text_folder, output=tmp_path / "run", quiet=True)
+    log = _log(tmp_path / "run")
+    losses = [entry["eval_loss"] for entry in log if "eval_loss" in entry]
+    assert len(losses) >= 3 and losses[-1] < 0.8 * before["eval_loss"]
+    assert [entry["tokens_per_second"] > 0 for entry in log if "loss" in entry] == [True]
+    # The best checkpoint is what is kept.
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["tune"]["eval_loss"] == pytest.approx(min(losses)) and summary["steps"] == 30
+    assert 0 <= summary["tune"]["eval_accuracy"] <= 100
+    card = (model / "README.md").read_text()
+    assert "pipeline_tag: fill-mask" in card and "`train-*.txt`" in card
+    loaded, info = AutoModelForMaskedLM.from_pretrained(model, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    ids = AutoTokenizer.from_pretrained(model)("a child found the [MASK] mill", return_tensors="pt")
+    assert loaded(**ids).logits.isfinite().all()
+    assert not (tmp_path / "run" / "tokens").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimiser": {"steps": 8, "accumulation": 2}},
+        {
+            "optimiser": {"steps": None, "epochs": 0.5, "layer_decay": 0.7},
+            "data": {"segments": 2},
+            "masking": {"strategy": "word_span", "hide_keys": True},
+        },
+    ],
+    ids=["single tokens", "pairs and spans"],
+)
+def test_a_run_stopped_twice_equals_the_straight_one(
+    changes, pretraining_recipe, text_folder, tmp_path, stop_at
+) -> None:
+    recipe = pretraining_recipe(**changes, evaluate_every=3)
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    assert train(recipe, data=text_folder, output=straight, quiet=True) == straight / "model"
+    for step in (1, 4):
+        stop_at(step)
+        assert train(recipe, data=text_folder, output=stopped, quiet=True) is None
+        assert last_checkpoint(stopped) == str(stopped / f"checkpoint-{step + 1}")
+    stop_at(None)
+    assert train(recipe, data=text_folder, output=stopped, quiet=True) == stopped / "model"
+    expected, found = _weights(straight), _weights(stopped)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_run_goes_on_from_another_ones_model(pretraining_recipe, text_folder, tmp_path) -> None:
+    first = pretraining_recipe(name="first", optimiser={"steps": 4}, data={"tune": []})
+    train(first, data=text_folder, output=tmp_path / "first", quiet=True)
+    recipe = pretraining_recipe(
+        model={"checkpoint": "first/model", "family": None, "config": {}, "tokenizer": None},
+        data={"tune": [], "tune_share": 0.2},
+        optimiser={"steps": 2, "dtype": "bfloat16", "gradient_checkpointing": True},
+    )
+    run = build_run(recipe, data=text_folder, output=tmp_path / "second", quiet=True, runs=tmp_path)
+    start = _weights(tmp_path / "first")
+    found = run.trainer.model.state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in start.items())
+    model = train(recipe, data=text_folder, output=tmp_path / "second", quiet=True, runs=tmp_path)
+    assert model is not None
+    assert not all(torch.equal(tensor, start[name]) for name, tensor in _weights(tmp_path / "second").items())
+
+
+@pytest.mark.parametrize(
+    ("family", "config"),
+    [
+        ("distilbert", {"dim": 24, "n_layers": 2, "n_heads": 2, "hidden_dim": 32, "max_position_embeddings": 64}),
+        ("electra", {"embedding_size": 16, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}),
+        ("funnel", {"block_sizes": [1, 1], "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32}),
+        ("modernbert", {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}),
+    ],
+)
+def test_other_families_train(family, config, pretraining_recipe, text_folder, tmp_path) -> None:
+    recipe = pretraining_recipe(optimiser={"steps": 2}, evaluate_every=2)
+    recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"family": family, "config": config})})
+    model = train(recipe, data=text_folder, output=tmp_path, quiet=True)
+    assert json.loads((model / "config.json").read_text())["model_type"] == family
+
+
+def test_a_plan_counts(pretraining_recipe, text_folder) -> None:
+    plan = plan_run(pretraining_recipe(optimiser={"steps": None, "epochs": 3, "accumulation": 2}), data=text_folder)
+    assert plan.tokens == plan.rows * 32 and plan.rows > 60
+    assert plan.steps == -(-(3 * plan.rows // 8) // 2)
+    assert plan_run(pretraining_recipe(), data=text_folder).steps == 30
+    once = plan_run(pretraining_recipe(data={"train": [{"file": "train-1.txt"}]}), data=text_folder)
+    twice = plan_run(pretraining_recipe(data={"train": [{"file": "train-1.txt"}] * 2}), data=text_folder)
+    assert twice.rows in (2 * once.rows, 2 * once.rows + 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"model": {"family": "berd"}}, "expected a model type as model.family, got 'berd'; name one such as bert"),
+        (
+            {"model": {"family": "gpt2", "config": {}}},
+            "expected a family with a masked language model, got gpt2; choose",
+        ),
+        (
+            {"model": {"config": {"hiden_size": 8}}},
+            "expected fields of BertConfig in model.config, got 'hiden_size'; did you mean 'hidden_size'?",
+        ),
+        (
+            {"model": {"config": {"zzzz": 8}}},
+            "expected fields of BertConfig in model.config, got 'zzzz'; see the config",
+        ),
+        ({"model": {"config": {"vocab_size": 8}}}, "expected no model.config.vocab_size, which the tokenizer decides"),
+        (
+            {"model": {"config": {"hidden_size": 10, "num_attention_heads": 3}}},
+            r"expected values in model.config that BertConfig takes, got an error from it \(.*\); mend them",
+        ),
+        (
+            {"model": {"config": {"hidden_size": "wide"}}},
+            r"expected values in model.config that BertConfig takes, got an error from it \(.*\); mend them",
+        ),
+        ({"model": {"config": {"max_position_embeddings": 16}}}, "expected data.length of at most the model's 16 pos"),
+        (
+            {"model": {"attention": "fast"}},
+            "expected an attention that bert has, got 'fast' .*; leave model.attention out",
+        ),
+        (
+            {"model": {"family": "modernvbert", "config": {}}},
+            "expected a model with dropout for optimiser.dropout 0.1, got",
+        ),
+        ({"model": {"tokenizer": "nowhere"}}, "expected a checkpoint's folder or a hub id, got 'nowhere'"),
+        (
+            {"data": {"train": [{"file": "none-*.txt"}]}},
+            r"expected data at .*none-\*\.txt, got nothing there; pass --data",
+        ),
+        (
+            {"data": {"length": 60, "train": [{"file": "tune.txt"}], "tune": [], "tune_share": 1e-9}},
+            "expected held-out",
+        ),
+        (
+            {"optimiser": {"steps": None, "epochs": 0.01}},
+            "expected at least one batch of 8 rows, got .* rows and too few",
+        ),
+        (
+            {"model": {"family": "distilbert", "config": {"max_position_embeddings": 64}}, "data": {"segments": 2}},
+            "expected a model with segments for data.segments 2, got distilbert; make it 1",
+        ),
+        (
+            {"model": {"family": "funnel", "config": {"block_sizes": [1, 1]}}, "masking": {"hide_keys": True}},
+            "expected a model with a mask of keys alone for masking.hide_keys, got funnel, which would not pool",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said(changes, text, pretraining_recipe, text_folder, tmp_path) -> None:
+    recipe = pretraining_recipe(**changes)
+    with pytest.raises((UsageError, ConversionError), match=text):
+        build_run(recipe, data=text_folder, output=tmp_path, quiet=True)
+
+
+def test_the_shipped_recipe_reads_ones_own_text(text_folder, tiny_bert) -> None:
+    path = Path(__file__).resolve().parents[3] / "recipes" / "pretrain-bert-small.yaml"
+    own = {
+        "model.tokenizer": str(tiny_bert),
+        "data.train": "[{file: 'train-*.txt'}]",
+        "data.tune": "[{file: tune.txt}]",
+    }
+    plan = plan_run(load_recipe(path, settings=own), data=text_folder)
+    assert plan.rows > 10 and plan.tokens == 128 * plan.rows and plan.steps == 1500
+
+
+def test_a_tokenizer_without_a_mask_is_refused(pretraining_recipe, text_folder, tiny_seq2seq) -> None:
+    with pytest.raises(
+        UsageError, match="expected a tokenizer with a cls_token in .*, got one without; choose another"
+    ):
+        plan_run(pretraining_recipe(model={"tokenizer": str(tiny_seq2seq("t5"))}), data=text_folder)
