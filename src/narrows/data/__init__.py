@@ -3,10 +3,12 @@
 from narrows.data.articles import Article, read_articles
 from narrows.data.cloze import cloze_examples
 from narrows.data.joining import join_contexts
+from narrows.data.labelled import LabelledTexts, read_labelled
 from narrows.data.long_inputs import InputEncoder, LongInputs
 from narrows.data.negatives import add_unanswerable_pairs
 from narrows.data.packing import join_pair, passage_start, restore, shuffled_batches, token_budget_batches
 from narrows.data.plain import AS_PLAIN_TEXT
+from narrows.data.retrieval import RetrievalData, read_retrieval
 from narrows.data.spans import EncodedSpans, SpanEncoder, SpanFeature
 from narrows.data.spread import evenly_spread
 from narrows.data.squad import (
@@ -32,8 +34,10 @@ __all__ = [
     "Article",
     "EncodedSpans",
     "InputEncoder",
+    "LabelledTexts",
     "LongInputs",
     "QAExample",
+    "RetrievalData",
     "SpanEncoder",
     "SpanFeature",
     "SummaryExample",
@@ -50,8 +54,10 @@ __all__ = [
     "passage_start",
     "plain_tokens",
     "read_articles",
+    "read_labelled",
     "read_qamr",
     "read_reqa_pairs",
+    "read_retrieval",
     "read_split",
     "read_squad",
     "read_summaries",
