@@ -22,6 +22,7 @@ __all__ = [
     "Pooling",
     "Reading",
     "SentenceEncoder",
+    "dense_of",
     "embed_texts",
     "load_sentence_encoder",
     "longest_text",
@@ -89,7 +90,7 @@ def read_rows(
 
 
 def pools(model: nn.Module) -> dict[str, Any]:
-    """How a model's states get fewer, as the arguments of `window_means`."""
+    """How a model's states get fewer: `pooling_size` and `separate_cls`, as `window_means` takes them."""
     config: Any = model.config
     return {
         "pooling_size": getattr(config, "pooling_size", 2),
@@ -145,7 +146,7 @@ def load_sentence_encoder(checkpoint: str | Path, *, pooling: Pooling | None = N
             f"expected an encoder in {checkpoint}, got a model that writes text; choose a model of BERT's kind"
         )
     model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32)
-    encoder = SentenceEncoder(model, pooling=pooling or pooling_of(folder), dense=_dense_of(folder))
+    encoder = SentenceEncoder(model, pooling=pooling or pooling_of(folder), dense=dense_of(folder))
     return encoder.eval(), AutoTokenizer.from_pretrained(folder)
 
 
@@ -259,7 +260,12 @@ def save_modules(
         save_file(tensors, folder / _DENSE / "model.safetensors", metadata={"format": "pt"})
 
 
-def _dense_of(folder: Path) -> nn.Linear | None:
+def dense_of(folder: Path) -> nn.Linear | None:
+    """The linear layer after the pooling that a checkpoint's `modules.json` names; None: there is none.
+
+    Raises:
+        ConversionError: there are several, or one with an activation.
+    """
     if not (folder / _MODULES).is_file():
         return None
     modules = json.loads((folder / _MODULES).read_text(encoding="utf-8"))

@@ -5,14 +5,18 @@ independent of how the batch was split.
 """
 
 from narrows.losses.distillation import layerwise_similarity, soft_cross_entropy, span_distillation
+from narrows.losses.encoders import embedding_distance, state_distance, token_distillation
 from narrows.losses.task import classification_loss, span_log_probabilities, span_loss, token_loss
 
 __all__ = [
     "classification_loss",
+    "embedding_distance",
     "layerwise_similarity",
     "soft_cross_entropy",
     "span_distillation",
     "span_log_probabilities",
     "span_loss",
+    "state_distance",
+    "token_distillation",
     "token_loss",
 ]

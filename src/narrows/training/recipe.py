@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from narrows._text import shown
 from narrows.errors import RecipeError
+from narrows.training.encoders.recipe import EncoderRecipe
 from narrows.training.planted.recipe import PlantedRecipe
 from narrows.training.sections import Recipe
 from narrows.training.spans.recipe import SpanRecipe
@@ -22,6 +23,7 @@ RECIPES: dict[str, type[Recipe]] = {
     "question-answering": SpanRecipe,
     "summarization": SummaryRecipe,
     "planted-facts": PlantedRecipe,
+    "encoder-distillation": EncoderRecipe,
 }
 
 # What PyYAML lets through from the making of dates, numbers and truth values, and from deep nesting.
