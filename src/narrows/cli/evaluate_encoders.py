@@ -96,7 +96,7 @@ def run(
 
 
 def _read(data: Path, task: str, train_rows: int | None) -> "RetrievalData | LabelledTexts":
-    from narrows.data import evenly_spread, read_labelled, read_retrieval
+    from narrows.data import LabelledTexts, evenly_spread, read_labelled, read_retrieval
     from narrows.data.labelled import TRAIN_ONLY
 
     if task == "retrieval":
@@ -111,8 +111,12 @@ def _read(data: Path, task: str, train_rows: int | None) -> "RetrievalData | Lab
             "another; leave it out"
         )
     kept = sorted({*evenly_spread(train, train_rows), *(n for n, part in enumerate(texts.parts) if part != TRAIN_ONLY)})
-    columns = ([column[number] for number in kept] for column in (texts.texts, texts.labels, texts.parts))
-    return type(texts)(*map(tuple, columns), texts.classes)
+    return LabelledTexts(
+        tuple(texts.texts[number] for number in kept),
+        tuple(texts.labels[number] for number in kept),
+        tuple(texts.parts[number] for number in kept),
+        texts.classes,
+    )
 
 
 def _evaluate(

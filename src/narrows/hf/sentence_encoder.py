@@ -77,8 +77,8 @@ def read_rows(
         input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=states or has_head, return_dict=True
     )
     last = getattr(outputs, "last_hidden_state", None)
-    last = outputs.hidden_states[-1] if last is None else last
-    kept = tuple(outputs.hidden_states) if states else ()
+    last = _flat(outputs.hidden_states)[-1] if last is None else last
+    kept = _flat(outputs.hidden_states) if states else ()
     logits = getattr(outputs, "logits", None)
     if pooling == "cls":
         return Reading(last[:, 0], kept, logits)
@@ -87,6 +87,11 @@ def read_rows(
         nothing = last.new_zeros(*input_ids.shape, 1)
         real = window_means(nothing, attention_mask != 0, slots=last.shape[1], **pools(model)).real
     return Reading(masked_mean(last, real != 0), kept, logits)
+
+
+def _flat(states: Any) -> tuple[Tensor, ...]:
+    """States of all layers in one row; Funnel has a tuple for each block."""
+    return tuple(each for part in states for each in (part if isinstance(part, tuple | list) else (part,)))
 
 
 def pools(model: nn.Module) -> dict[str, Any]:
@@ -109,7 +114,8 @@ class SentenceEncoder(nn.Module):
 
     def __init__(self, model: nn.Module, *, pooling: Pooling, dense: nn.Linear | None = None):
         super().__init__()
-        self.model, self.pooling, self.dense = model, pooling, dense
+        self.model, self.dense = model, dense
+        self.pooling: Pooling = pooling
 
     def read(self, input_ids: Tensor, attention_mask: Tensor, *, states: bool = False) -> Reading:
         """As `read_rows`; the embedding has gone through the linear layer."""

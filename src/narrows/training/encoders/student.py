@@ -36,6 +36,7 @@ _DROPOUTS = (
     "hidden_dropout",
     "attention_dropout",
     "activation_dropout",
+    "classifier_dropout",
     "embedding_dropout",
     "mlp_dropout",
     "dropout",
