@@ -117,6 +117,25 @@ def test_states_that_are_fewer_than_the_tokens_are_pooled_where_real(says, tiny_
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
+def test_states_that_come_block_by_block_are_taken_in_a_row(tiny_bert) -> None:
+    plain = AutoModel.from_pretrained(tiny_bert).eval()
+
+    class InBlocks(nn.Module):
+        config = plain.config
+
+        def forward(self, **inputs):
+            outputs = plain(**inputs)
+            outputs.hidden_states = (outputs.hidden_states[:3], outputs.hidden_states[3:])
+            return outputs
+
+    ids = torch.tensor([[2, 50, 60, 3]])
+    with torch.inference_mode():
+        found = read_rows(InBlocks(), ids, torch.ones_like(ids), pooling="mean", states=True)
+        expected = read_rows(plain, ids, torch.ones_like(ids), pooling="mean", states=True)
+    assert len(found.states) == 6
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found.states, expected.states, strict=True))
+
+
 def test_what_is_refused(saved, tiny_seq2seq) -> None:
     folder = saved()
     config = json.loads((folder / "1_Pooling" / "config.json").read_text())

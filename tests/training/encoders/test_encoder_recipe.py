@@ -152,3 +152,12 @@ def test_heads_and_layers_of_other_sizes(tiny_bert, make_recipe, text_folder, tm
         UsageError, match="expected a student whose linear layer gives the teacher's 24 numbers, got 7;"
     ):
         build_run(recipe, data=text_folder, output=tmp_path / "b", quiet=True)
+
+
+def test_the_recipe_of_the_documentation_loads(repository_root, tmp_path) -> None:
+    page = (repository_root / "docs" / "training.md").read_text(encoding="utf-8")
+    example = next(part for part in page.split("```") if part.startswith("yaml") and "encoder-distillation" in part)
+    path = tmp_path / "my-encoder.yaml"
+    path.write_text(example.removeprefix("yaml"), encoding="utf-8")
+    recipe = load_recipe(path)
+    assert (recipe.name, recipe.task) == ("my-encoder", "encoder-distillation")

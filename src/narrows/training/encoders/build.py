@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from accelerate import PartialState
 from torch import nn
 
 from narrows.data import evenly_spread, token_budget_batches
@@ -68,7 +69,8 @@ def build_run(recipe: EncoderRecipe, *, data: Path, output: Path, quiet: bool = 
     student = build_student(recipe, teacher, tokenizer, runs=runs)
     objective = EncoderObjective(
         recipe.losses,
-        teacher.to("cuda" if torch.cuda.is_available() else "cpu"),
+        # Of several processes each has its own GPU.
+        teacher.to(PartialState().device if torch.cuda.is_available() else "cpu"),
         layers=_layers(recipe, student, teacher),
         pooling=pools(student.encoder.model),
     )
