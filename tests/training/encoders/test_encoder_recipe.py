@@ -13,6 +13,17 @@ from narrows.training.encoders.objective import spread_layers
 from narrows.training.recipe import load_recipe, save_recipe
 
 _PATH = Path("r.yaml")
+# As the authors' code, it leaves out the last token before each pooling.
+_TRUNCATING = {
+    "model_type": "funnel",
+    "block_sizes": [1, 1],
+    "block_repeats": [1, 1],
+    "d_model": 16,
+    "n_head": 2,
+    "d_head": 8,
+    "d_inner": 20,
+    "architectures": ["FunnelBaseModel"],
+}
 
 
 def test_a_recipe_survives_saving(make_recipe, tmp_path) -> None:
@@ -35,6 +46,10 @@ def test_a_recipe_survives_saving(make_recipe, tmp_path) -> None:
         ({"losses": {"embedding": 0}}, "expected a loss above 0 in r.yaml, got 0 for embedding, hidden and logits;"),
         ({"losses": {"logits": 1}}, "expected 'head' and 'losses.logits' in r.yaml together, got None and 1.0; name"),
         ({"head": "masked-lm"}, "expected 'head' and 'losses.logits' in r.yaml together, got masked-lm and 0.0;"),
+        (
+            {"losses": {"layers": [[1, 2]]}},
+            r"expected 'losses.layers' in r.yaml with 'losses.hidden' above 0, got \[\(1",
+        ),
         ({"optimiser": {"layer_decay": 0.5}}, "expected no 'optimiser.layer_decay' in r.yaml, got 0.5: the layers of"),
         (
             {"data": {"lengths": [400]}},
@@ -71,6 +86,10 @@ def test_layers_are_evenly_spread() -> None:
         (
             {"losses": {"hidden": 1.0, "layers": [[3, 5]]}},
             "expected 'losses.layers' from 0 to 2 of the student and 0 to 5 of the teacher, got 3 and 5; change them",
+        ),
+        (
+            {"losses": {"hidden": 1.0, "layers": [[2, 5]]}, "model": {"config": _TRUNCATING}},
+            "expected states that pooling by 2 makes of 40 tokens, got 20 slots; compare with an encoder that pools so",
         ),
         (
             {"data": {"lengths": [100]}},

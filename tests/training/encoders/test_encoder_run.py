@@ -142,6 +142,26 @@ def test_a_student_that_gets_shorter_learns_the_states_over_its_windows(
     assert min(found) < 0.9 * found[0]
 
 
+def test_a_teacher_that_gets_shorter_too_costs_its_own_copy_nothing(
+    make_recipe, text_folder, tmp_path, tiny_bert
+) -> None:
+    from transformers import FunnelBaseModel, FunnelConfig
+
+    from narrows.training.encoders.build import build_run
+
+    torch.manual_seed(0)
+    sizes = {"block_sizes": [1, 1], "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 20, "truncate_seq": False}
+    config = FunnelConfig(**sizes, vocab_size=410, pad_token_id=0)
+    FunnelBaseModel(config).save_pretrained(tmp_path / "funnel")
+    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path / "funnel")
+    same = str(tmp_path / "funnel")
+    recipe = make_recipe(model={"config": None, "checkpoint": same}, teacher={"checkpoint": same}, losses=_ALL)
+    run = build_run(recipe, data=text_folder, output=tmp_path / "run", quiet=True)
+    batch = run.trainer._collate([run.trainer.train_dataset[number] for number in range(4)])  # type: ignore[index]
+    sums = run.trainer._objective.sums(run.trainer.model.eval(), batch)  # type: ignore[union-attr]
+    assert float(sums["hidden"]) < 1e-10 and float(sums["embedding"]) < 1e-5
+
+
 @pytest.mark.parametrize("head", ["sequence-classification", "masked-lm"])
 def test_logits_alone_are_learnt_and_the_best_is_by_the_loss(head, make_recipe, text_folder, tmp_path, headed) -> None:
     recipe = make_recipe(

@@ -10,9 +10,10 @@ import torch
 from accelerate import PartialState
 from torch import nn
 
+from narrows.core.pooling import window_means
 from narrows.data import evenly_spread, token_budget_batches
 from narrows.errors import UsageError
-from narrows.hf.sentence_encoder import longest_text, pools, save_modules
+from narrows.hf.sentence_encoder import SentenceEncoder, longest_text, pools, save_modules
 from narrows.hf.tokenizers import tokenizer_digest
 from narrows.training.arguments import training_arguments
 from narrows.training.batches import BatchPlan
@@ -115,16 +116,23 @@ def _tokenizers(recipe: EncoderRecipe, runs: Path | None) -> tuple[Any, Any | No
     return student, teacher
 
 
-def _layers(recipe: EncoderRecipe, student: Student, teacher: nn.Module) -> list[tuple[int, int]]:
-    ours = sizes_of(student.encoder, _SHORT, "student").states
-    theirs = sizes_of(cast(Any, teacher), _SHORT, "teacher").states
-    layers = [(mine, other) for mine, other in recipe.losses.layers] or spread_layers(ours - 1, theirs - 1)
+def _layers(recipe: EncoderRecipe, student: Student, teacher: SentenceEncoder) -> list[tuple[int, int]]:
+    """Pairs of layers whose states can be compared: tried here, and not in the first step."""
+    if not recipe.losses.hidden:
+        return []
+    longest = max(recipe.data.lengths)
+    ours, theirs = (
+        sizes_of(*one).slots for one in ((student.encoder, longest, "student"), (teacher, longest, "teacher"))
+    )
+    layers = list(recipe.losses.layers) or spread_layers(len(ours) - 1, len(theirs) - 1)
     for mine, other in layers:
-        if not (0 <= mine < ours and 0 <= other < theirs):
+        if not (0 <= mine < len(ours) and 0 <= other < len(theirs)):
             raise UsageError(
-                f"expected 'losses.layers' from 0 to {ours - 1} of the student and 0 to {theirs - 1} of the teacher, "
-                f"got {mine} and {other}; change them"
+                f"expected 'losses.layers' from 0 to {len(ours) - 1} of the student and 0 to {len(theirs) - 1} of the "
+                f"teacher, got {mine} and {other}; change them"
             )
+        real = torch.ones(1, theirs[other], dtype=torch.bool)
+        window_means(torch.zeros(1, theirs[other], 1), real, slots=ours[mine], **pools(student.encoder.model))
     return layers
 
 

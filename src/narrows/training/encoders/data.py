@@ -85,7 +85,7 @@ class TextRows(Dataset[TextRow]):
         rows = []
         for tokens, special in self._readings:
             room = self._longest - len(special.before) - len(special.after)
-            ids = [int(token) for number in range(*span) for token in tokens[number]]
+            ids = [token for number in range(*span) for token in tokens[number].tolist()]
             rows.append([*special.before, *ids[:room], *special.after])
         return TextRow(rows[0], rows[1] if len(rows) == 2 else None)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from narrows.core.pooling import window_means
-from narrows.hf.sentence_encoder import Reading, SentenceEncoder
+from narrows.hf.sentence_encoder import Reading, SentenceEncoder, pools
 from narrows.losses import embedding_distance, soft_cross_entropy, state_distance, token_distillation
 from narrows.training.encoders.recipe import EncoderLossSection
 
@@ -92,6 +92,11 @@ class EncoderObjective:
         total = torch.zeros((), device=real.device)
         for mine, other in self._layers:
             student = ours.states[mine]
-            pooled = window_means(theirs.states[other], real, slots=student.shape[1], **self._pooling)
+            states, kept = theirs.states[other], real
+            if states.shape[1] != real.shape[1]:
+                # The teacher gets shorter too.
+                nothing = states.new_zeros(*real.shape, 1)
+                kept = window_means(nothing, real, slots=states.shape[1], **pools(self._teacher.model)).real
+            pooled = window_means(states, kept, slots=student.shape[1], **self._pooling)
             total = total + state_distance(student, pooled.means, pooled.real)
         return total / len(self._layers)

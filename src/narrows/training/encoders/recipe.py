@@ -133,6 +133,11 @@ class EncoderRecipe(Recipe):
                 f"expected 'head' and 'losses.logits' in {path} together, got {self.head} and {losses.logits}; name "
                 "the head, or leave out both"
             )
+        if losses.layers and not losses.hidden:
+            raise RecipeError(
+                f"expected 'losses.layers' in {path} with 'losses.hidden' above 0, got {losses.layers} and 0; raise "
+                "it or leave out the layers"
+            )
         if self.optimiser.layer_decay != 1:
             raise RecipeError(
                 f"expected no 'optimiser.layer_decay' in {path}, got {self.optimiser.layer_decay}: the layers of any "

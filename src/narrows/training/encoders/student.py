@@ -45,10 +45,17 @@ _DROPOUTS = (
 
 
 class Sizes(NamedTuple):
-    """What a model gives: width of the vector, number and width of the states, classes of the head."""
+    """What a model gives.
+
+    Attributes:
+        vector: width of the vector.
+        slots: states after the embeddings and after each layer.
+        width: of the states.
+        classes: of the head; None without one.
+    """
 
     vector: int
-    states: int
+    slots: tuple[int, ...]
     width: int
     classes: int | None
 
@@ -182,7 +189,8 @@ def sizes_of(encoder: SentenceEncoder, length: int, who: str) -> Sizes:
     finally:
         encoder.train(training)
     classes = None if reading.logits is None else reading.logits.shape[-1]
-    return Sizes(reading.embedding.shape[-1], len(reading.states), reading.states[-1].shape[-1], classes)
+    slots = tuple(state.shape[1] for state in reading.states)
+    return Sizes(reading.embedding.shape[-1], slots, reading.states[-1].shape[-1], classes)
 
 
 def _from_config(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: Any) -> Any:
