@@ -1,14 +1,14 @@
-"""`narrows evaluate`: a reader's or a summariser's scores on a data set, alone or beside another's."""
+"""`narrows evaluate`: the scores of a reader, a summariser or an encoder on a data set, alone or beside another's."""
 
-import json as json_module
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from narrows.cli import evaluate_summaries, options
+from narrows.cli import evaluate_encoders, evaluate_summaries, options
 from narrows.cli.ask import MOST_CANDIDATES
+from narrows.cli.evaluate_calibrate import fit_rule, read_config, require_both_kinds
 from narrows.cli.evaluation_files import default_file, write_json
 from narrows.cli.summarize import Beams, MaxInputTokens, MaxNewTokens, Prefix, TruncationName
 from narrows.errors import UsageError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from narrows.data import QAExample
     from narrows.evaluation.run import NoAnswerRule, Prediction, SpanEvaluation
 
-__all__ = ["command", "require_both_kinds", "update_config"]
+__all__ = ["command"]
 
 # Enough to fit four numbers on, and read in minutes.
 _QUESTIONS = 200
@@ -25,14 +25,15 @@ _MOST_QUESTIONS = 1_000_000_000
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="A reader or a summariser: a folder or a hub id.")],
+    model: Annotated[str, typer.Argument(help="A reader, a summariser or an encoder: a folder or a hub id.")],
     data: Annotated[
         Path,
         typer.Argument(
             help="Of a reader: questions in the layout of SQuAD v1.1 or v2.0, .json or .json.gz. Of a summariser: see "
-            "--layout."
+            "--layout. Of an encoder: see --task."
         ),
     ],
+    task: evaluate_encoders.Task = None,
     split: Annotated[
         Path | None,
         typer.Option("--split", help="JSON file with lists of titles, or of ids, by part.", show_default=False),
@@ -93,6 +94,8 @@ def command(
     beams: Beams = None,
     max_new_tokens: MaxNewTokens = None,
     prefix: Prefix = None,
+    pooling: evaluate_encoders.PoolingName = None,
+    train_rows: evaluate_encoders.TrainRows = None,
     device: options.Device = "auto",
     batch_tokens: options.BatchTokens = 8192,
     json: options.Json = False,
@@ -102,8 +105,8 @@ def command(
 
     What is done follows from the model. A reader is asked each question of its own text; with --candidates of a
     store of all texts, as `narrows ask` does. A summariser (LongT5-Mulla, LongT5, T5) writes a summary of each
-    record, scored with ROUGE. Predictions and figures are kept in MODEL/evaluation, or beside --predictions; a
-    stopped evaluation goes on there.
+    record, scored with ROUGE. With --task the vectors of any encoder are scored. Predictions and figures are kept in
+    MODEL/evaluation, or beside --predictions; a stopped evaluation of a reader or a summariser goes on there.
     """
     from narrows.cli.convert import require_checkpoint
 
@@ -128,6 +131,15 @@ def command(
         "--max-new-tokens": max_new_tokens,
         "--prefix": prefix,
     }
+    of_encoders = {"--pooling": pooling, "--train-rows": train_rows}
+    if task is not None:
+        of_texts = {"--split": split, "--part": part, "--predictions": predictions, **of_readers, **of_summarisers}
+        _refuse("without --task only", {**of_texts, "--max-input-tokens": None})
+        given = {"pooling": pooling, "train_rows": train_rows, "max_tokens": max_input_tokens}
+        work = {"device": device, "batch_tokens": batch_tokens, "quiet": quiet}
+        evaluate_encoders.run(model, data, task=task, against=against, given=given, work=work, json=json)
+        return
+    _refuse("beside --task only", of_encoders)
     if evaluate_summaries.is_summariser(model):
         _refuse("for readers only, and the model is a summariser", of_readers)
         evaluate_summaries.run(
@@ -153,7 +165,7 @@ def command(
 
     logging.disable_progress_bar()
     if calibrate:
-        _read_config(Path(model))
+        read_config(Path(model))
         require_both_kinds(examples, str(data))
     work: dict[str, Any] = {"device": options.place(device), "batch_tokens": batch_tokens, "quiet": quiet}
     if candidates is not None:
@@ -195,20 +207,6 @@ def _examples(data: Path, split: Path | None, part: str | None) -> "list[QAExamp
     return examples
 
 
-def require_both_kinds(examples: "Sequence[QAExample]", where: str) -> None:
-    """Before an hour of reading: a rule for refusing needs questions to refuse.
-
-    Raises:
-        UsageError: under two questions with an answer, or without.
-    """
-    answerable = sum(bool(example.answers) for example in examples)
-    if not 2 <= answerable <= len(examples) - 2:
-        raise UsageError(
-            f"expected at least 2 questions with an answer and 2 without, got {answerable} and "
-            f"{len(examples) - answerable} in {where}; calibrate on data in the layout of SQuAD v2.0"
-        )
-
-
 def _evaluate(
     model: str, examples: "Sequence[QAExample]", target: Path, *, device: str, batch_tokens: int, quiet: bool
 ) -> "SpanEvaluation":
@@ -241,49 +239,6 @@ def _rival(
     return found.predictions, found.rule
 
 
-def _calibrate(
-    predictions: "Mapping[str, Prediction]", examples: "Sequence[QAExample]", folder: Path
-) -> "NoAnswerRule":
-    import math
-
-    from narrows.evaluation.calibration import NoAnswerRule, answer_probability, choose_threshold, fit_no_answer
-
-    usable = [example for example in examples if math.isfinite(predictions[example.id].margin)]
-    scale, bias = fit_no_answer(
-        [predictions[example.id].margin for example in usable], [bool(example.answers) for example in usable]
-    )
-    probabilities = {
-        example.id: answer_probability(predictions[example.id].margin, scale=scale, bias=bias) for example in examples
-    }
-    texts = {name: prediction.text for name, prediction in predictions.items()}
-    threshold = choose_threshold(probabilities, texts, examples).threshold
-    update_config(folder, no_answer_scale=scale, no_answer_bias=bias, no_answer_threshold=threshold)
-    return NoAnswerRule(scale, bias, threshold)
-
-
-def update_config(folder: Path, **fields: float) -> None:
-    """Write fields into the config of a DeFormer.
-
-    Raises:
-        UsageError: the folder holds another kind of model.
-    """
-    write_json(folder / "config.json", {**_read_config(folder), **fields})
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    from narrows.hf.checkpoints import checkpoint_folder
-
-    # Says which of its files is damaged.
-    checkpoint_folder(folder)
-    config = json_module.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if config.get("model_type") != "narrows-deformer":
-        raise UsageError(
-            f"expected a DeFormer to calibrate, got {folder} of type {config.get('model_type')!r}; "
-            "convert it with `narrows convert`"
-        )
-    return config
-
-
 def _from_own_texts(
     model: str,
     examples: "Sequence[QAExample]",
@@ -302,7 +257,7 @@ def _from_own_texts(
     target = target or default_file(model, data, part)
     found = _evaluate(model, examples, target, **work)
     if calibrate:
-        rule = _calibrate(found.predictions, examples, Path(model))
+        rule = fit_rule(found.predictions, examples, Path(model))
         found = score(found.predictions, examples, rule=rule, truncated_questions=found.truncated_questions)
     difference = None
     if against is not None:

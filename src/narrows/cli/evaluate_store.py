@@ -63,7 +63,7 @@ def run_trial(
         UsageError: what `require_both_kinds` and `fit_store_rule` say of questions that it cannot be fitted on.
         ConversionError: the model is no DeFormer with a trained span head.
     """
-    from narrows.cli.evaluate import require_both_kinds
+    from narrows.cli.evaluate_calibrate import require_both_kinds
     from narrows.evaluation.run import score
     from narrows.evaluation.store_rule import choose, fit_store_rule
     from narrows.serving import Reader
@@ -133,7 +133,7 @@ def _ask(
 
 
 def _write_rule(folder: Path, fitted: "StoreRule") -> None:
-    from narrows.cli.evaluate import update_config
+    from narrows.cli.evaluate_calibrate import update_config
 
     update_config(
         folder,

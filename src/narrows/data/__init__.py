@@ -3,6 +3,7 @@
 from narrows.data.articles import Article, read_articles
 from narrows.data.cloze import cloze_examples
 from narrows.data.joining import join_contexts
+from narrows.data.labelled import LabelledTexts, read_labelled
 from narrows.data.long_inputs import InputEncoder, LongInputs
 from narrows.data.masking import MASKINGS, Masked, mask_tokens, word_numbers, word_numbers_of, word_starts
 from narrows.data.negatives import add_unanswerable_pairs
@@ -18,6 +19,7 @@ from narrows.data.pretraining import (
     read_pieces,
     tokenize_pieces,
 )
+from narrows.data.retrieval import RetrievalData, read_retrieval
 from narrows.data.spans import EncodedSpans, SpanEncoder, SpanFeature
 from narrows.data.spread import evenly_spread
 from narrows.data.squad import (
@@ -45,12 +47,14 @@ __all__ = [
     "Article",
     "EncodedSpans",
     "InputEncoder",
+    "LabelledTexts",
     "LongInputs",
     "Masked",
     "PackedRow",
     "PackedRows",
     "Piece",
     "QAExample",
+    "RetrievalData",
     "SpanEncoder",
     "SpanFeature",
     "SummaryExample",
@@ -71,8 +75,10 @@ __all__ = [
     "plain_tokens",
     "read_articles",
     "read_pieces",
+    "read_labelled",
     "read_qamr",
     "read_reqa_pairs",
+    "read_retrieval",
     "read_split",
     "read_squad",
     "read_summaries",

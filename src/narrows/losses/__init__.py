@@ -6,6 +6,7 @@ independent of how the batch was split.
 """
 
 from narrows.losses.distillation import layerwise_similarity, soft_cross_entropy, span_distillation
+from narrows.losses.encoders import embedding_distance, state_distance, token_distillation
 from narrows.losses.pretraining import (
     DISCRIMINATOR_WEIGHT,
     Replacements,
@@ -19,6 +20,7 @@ __all__ = [
     "DISCRIMINATOR_WEIGHT",
     "Replacements",
     "classification_loss",
+    "embedding_distance",
     "layerwise_similarity",
     "masked_lm_loss",
     "replaced_token_loss",
@@ -27,5 +29,7 @@ __all__ = [
     "span_distillation",
     "span_log_probabilities",
     "span_loss",
+    "state_distance",
+    "token_distillation",
     "token_loss",
 ]

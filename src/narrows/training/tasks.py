@@ -17,6 +17,7 @@ _BUILDERS = {
     "summarization": "narrows.training.summaries.build",
     "masked-lm": "narrows.training.pretraining.build",
     "planted-facts": "narrows.training.planted.build",
+    "encoder-distillation": "narrows.training.encoders.build",
 }
 
 

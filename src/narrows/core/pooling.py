@@ -1,0 +1,82 @@
+"""Means over real tokens: of a whole text, and over the windows that an encoder which gets shorter makes of it."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from narrows._plural import count
+from narrows.errors import UsageError
+
+__all__ = ["WindowMeans", "masked_mean", "window_means"]
+
+
+class WindowMeans(NamedTuple):
+    """Means `[batch, slots, width]`, and which slots hold a real token, `[batch, slots]`."""
+
+    means: Tensor
+    real: Tensor
+
+
+def masked_mean(
+    states: Float[Tensor, "batch length width"], real: Bool[Tensor, "batch length"]
+) -> Float[Tensor, "batch width"]:
+    """The mean of the states of real tokens; zeros for a text without any.
+
+    Example:
+        >>> masked_mean(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]))
+        tensor([[2.]])
+    """
+    kept = real.unsqueeze(-1).to(states.dtype)
+    return (states * kept).sum(1) / kept.sum(1).clamp_min(1)
+
+
+def window_means(
+    states: Float[Tensor, "batch length width"],
+    real: Bool[Tensor, "batch length"],
+    *,
+    slots: int,
+    pooling_size: int = 2,
+    separate_cls: bool = False,
+) -> WindowMeans:
+    """Means of real tokens over the windows that pooling again and again, down to `slots`, makes of a row.
+
+    Pooling takes `pooling_size` neighbours at a time and the rest of the row as a last, smaller window. So a row of 11
+    becomes one of 6, 3, 2 and 1. A slot without a real token is zeros.
+
+    Args:
+        states: of all tokens.
+        real: which of them are real.
+        slots: length that is wanted.
+        pooling_size: neighbours that are pooled at a time.
+        separate_cls: the first token stays a slot of its own, and the windows begin after it.
+
+    Raises:
+        UsageError: pooling does not come to that number of slots.
+
+    Source: Dai et al., Funnel-Transformer (NeurIPS 2020), §2.2, without its truncation.
+
+    Example:
+        >>> states, real = torch.arange(5.0).reshape(1, 5, 1), torch.ones(1, 5, dtype=torch.bool)
+        >>> window_means(states, real, slots=3, separate_cls=True).means[0, :, 0].tolist()
+        [0.0, 1.5, 3.5]
+    """
+    length = states.shape[1]
+    first = 1 if separate_cls else 0
+    rate, found = 1, length
+    while found > slots and rate < length:
+        rate *= pooling_size
+        found = first + -(-(length - first) // rate)
+    if found != slots:
+        raise UsageError(
+            f"expected states that pooling by {pooling_size} makes of {count(length, 'token')}, got "
+            f"{count(slots, 'slot')}; compare with an encoder that pools so"
+        )
+    padding = (found - first) * rate - (length - first)
+    rest = torch.nn.functional.pad(states[:, first:], (0, 0, 0, padding))
+    kept = torch.nn.functional.pad(real[:, first:], (0, padding)).unflatten(1, (-1, rate))
+    weights = kept.unsqueeze(-1).to(states.dtype)
+    means = (rest.unflatten(1, (-1, rate)) * weights).sum(2) / weights.sum(2).clamp_min(1)
+    alone = states[:, :first] * real[:, :first].unsqueeze(-1)
+    return WindowMeans(torch.cat([alone, means], 1), torch.cat([real[:, :first], kept.any(-1)], 1))

@@ -1,0 +1,165 @@
+"""The recipe of an encoder that is distilled from another on raw text."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from narrows.errors import RecipeError
+from narrows.training.sections import CardText, OptimiserSection, Recipe, Section
+
+__all__ = [
+    "EncoderDataSection",
+    "EncoderLossSection",
+    "EncoderRecipe",
+    "StudentSection",
+    "TeacherSection",
+    "TextPart",
+]
+
+
+class StudentSection(Section):
+    """Attributes:
+    checkpoint: folder, hub id, or the output of another run, such as what `narrows convert` made; or `config`.
+    config: fields of a model with random weights, its `model_type` among them; it reads with the teacher's tokenizer,
+        whose size and padding it gets where the fields do not say.
+    pooling: of its states into the vector: `mean`, or `cls`, the first one.
+    """
+
+    checkpoint: str | None = None
+    config: dict[str, Any] | None = None
+    pooling: Literal["mean", "cls"] = "mean"
+
+
+class TeacherSection(Section):
+    """Attributes:
+    checkpoint: folder or hub id of any encoder, or the output of another run.
+    pooling: what its `modules.json` says, or mean, unless named here.
+    """
+
+    checkpoint: str
+    pooling: Literal["mean", "cls"] | None = None
+
+
+class EncoderLossSection(Section):
+    """Weights of what the student is to have like its teacher, each a mean over the texts of a step.
+
+    Attributes:
+        embedding: the pooled vector.
+        distance: of the vectors: `cosine`, or `mse`, which their lengths count in.
+        hidden: the states of layers; where the student has fewer, against the mean of the teacher's over the same
+            windows.
+        layers: pairs of layers, of the student and the teacher, from 1 (0: the embeddings); evenly spread where there
+            are none.
+        logits: of `head`.
+        temperature: of the logits.
+    """
+
+    embedding: float = Field(1.0, ge=0)
+    distance: Literal["cosine", "mse"] = "cosine"
+    hidden: float = Field(0.0, ge=0)
+    layers: list[tuple[int, int]] = Field(default_factory=list)
+    logits: float = Field(0.0, ge=0)
+    temperature: float = Field(2.0, gt=0)
+
+
+class TextPart(Section):
+    """One source of raw text.
+
+    Attributes:
+        format: `articles` (WikiText, MediaWiki dumps, contexts of SQuAD files; see `narrows.data.read_articles`),
+            `text` (plain text, .gz or not) or `pairs` (ReQA: each question and each answer is a text).
+        file: path under the data folder.
+        times: how often the part is seen in an epoch.
+    """
+
+    format: Literal["articles", "text", "pairs"]
+    file: str
+    times: int = Field(1, ge=1)
+
+
+class EncoderDataSection(Section):
+    """Attributes:
+    train, tune: raw text; by the second the best checkpoint is chosen.
+    lengths: the most tokens of a text, special ones included, in turn: whole sentences that follow one another, and at
+        least one; so a small number gives single sentences. A sentence longer than the largest is cut.
+    tune_limit: texts, evenly spread.
+    """
+
+    train: list[TextPart] = Field(min_length=1)
+    tune: list[TextPart] = Field(default_factory=list)
+    lengths: list[int] = Field(min_length=1)
+    tune_limit: int = Field(500, ge=1)
+
+
+class EncoderRecipe(Recipe):
+    """A whole run of one student.
+
+    Attributes:
+        model: the student.
+        teacher: that it learns from.
+        head: of both of them, for `losses.logits`.
+    """
+
+    task: Literal["encoder-distillation"]  # type: ignore[assignment]
+    model: StudentSection
+    teacher: TeacherSection
+    head: Literal["sequence-classification", "masked-lm"] | None = None
+    losses: EncoderLossSection = EncoderLossSection()  # type: ignore[call-arg]
+    data: EncoderDataSection
+    optimiser: OptimiserSection = OptimiserSection()  # type: ignore[call-arg]
+
+    def check(self, path: Path) -> None:
+        """One student, losses and what they need, texts that fit into a batch.
+
+        Raises:
+            RecipeError: they do not go together.
+        """
+        model, losses = self.model, self.losses
+        if (model.checkpoint is None) == (model.config is None):
+            both = "both" if model.config is not None else "neither"
+            raise RecipeError(f"expected 'model.checkpoint' or 'model.config' in {path}, got {both}; keep one of them")
+        if model.config is not None and not isinstance(model.config.get("model_type"), str):
+            raise RecipeError(
+                f"expected a 'model_type' in 'model.config' in {path}, got {model.config.get('model_type')}; add one "
+                "such as bert"
+            )
+        if not (losses.embedding or losses.hidden or losses.logits):
+            raise RecipeError(
+                f"expected a loss above 0 in {path}, got 0 for embedding, hidden and logits; raise one of them"
+            )
+        if bool(losses.logits) != (self.head is not None):
+            raise RecipeError(
+                f"expected 'head' and 'losses.logits' in {path} together, got {self.head} and {losses.logits}; name "
+                "the head, or leave out both"
+            )
+        if losses.layers and not losses.hidden:
+            raise RecipeError(
+                f"expected 'losses.layers' in {path} with 'losses.hidden' above 0, got {losses.layers} and 0; raise "
+                "it or leave out the layers"
+            )
+        if self.optimiser.layer_decay != 1:
+            raise RecipeError(
+                f"expected no 'optimiser.layer_decay' in {path}, got {self.optimiser.layer_decay}: the layers of any "
+                "encoder have no names that are known; remove it"
+            )
+        if min(self.data.lengths) < 3 or max(self.data.lengths) > self.optimiser.batch_tokens:
+            raise RecipeError(
+                f"expected 'data.lengths' in {path} from 3 to the {self.optimiser.batch_tokens} of "
+                f"'optimiser.batch_tokens', got {self.data.lengths}; change one of them"
+            )
+
+    def checkpoints(self) -> tuple[str, ...]:
+        """The teacher's, and the student's where it starts from one."""
+        own = () if self.model.checkpoint is None else (self.model.checkpoint,)
+        return (*own, self.teacher.checkpoint)
+
+    def card_text(self) -> CardText:
+        """What a distilled encoder is."""
+        parts = [("train", part) for part in self.data.train] + [("tune", part) for part in self.data.tune]
+        lines = [f"- {use}: `{part.file}` ({part.format})" for use, part in parts]
+        about = (
+            f"An encoder distilled from `{self.teacher.checkpoint}` on raw text, pooling `{self.model.pooling}`.\n"
+            "Load it with transformers' `AutoModel` after `narrows.register_all()`."
+        )
+        return CardText(family="encoder", about=about, data="\n".join(lines))

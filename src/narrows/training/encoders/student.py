@@ -1,0 +1,232 @@
+"""Teacher and student: any encoder from a checkpoint, or one from a config's fields with random weights."""
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+
+from narrows.errors import ConversionError, UsageError
+from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
+from narrows.hf.register import register_all
+from narrows.hf.sentence_encoder import Reading, SentenceEncoder, dense_of, pooling_of
+from narrows.training.encoders.recipe import EncoderRecipe
+from narrows.training.tasks import find_checkpoint
+
+__all__ = ["Sizes", "Student", "build_student", "load_teacher", "load_tokenizer", "sizes_of", "student_folder"]
+
+_AUTO: Mapping[str | None, Any] = {
+    None: AutoModel,
+    "sequence-classification": AutoModelForSequenceClassification,
+    "masked-lm": AutoModelForMaskedLM,
+}
+# Under the names that configs have for them; a model has some of them.
+_DROPOUTS = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "hidden_dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "classifier_dropout",
+    "embedding_dropout",
+    "mlp_dropout",
+    "dropout",
+    "dropout_rate",
+)
+
+
+class Sizes(NamedTuple):
+    """What a model gives.
+
+    Attributes:
+        vector: width of the vector.
+        slots: states after the embeddings and after each layer.
+        width: of the states.
+        classes: of the head; None without one.
+    """
+
+    vector: int
+    slots: tuple[int, ...]
+    width: int
+    classes: int | None
+
+
+class Student(nn.Module):
+    """An encoder that learns, with what makes its outputs as wide as its teacher's.
+
+    Args:
+        encoder: its linear layer, where there is one, is trained and kept.
+        state_projection: of the states, which serves training only.
+    """
+
+    def __init__(self, encoder: SentenceEncoder, *, state_projection: nn.Linear | None):
+        super().__init__()
+        self.encoder, self.state_projection = encoder, state_projection
+        self.tied = frozenset(f"encoder.model.{name}" for name in getattr(encoder.model, "all_tied_weights_keys", {}))
+        self.register_state_dict_post_hook(_drop_tied)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, *, states: bool) -> Reading:
+        """As `SentenceEncoder.read`, with the states as wide as the teacher's."""
+        reading = self.encoder.read(input_ids, attention_mask, states=states)
+        if self.state_projection is None:
+            return reading
+        return reading._replace(states=tuple(self.state_projection(state) for state in reading.states))
+
+
+def _drop_tied(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+    # A file of safetensors holds no weight twice; loading one of its names loads them all.
+    for name in module.tied:  # type: ignore[union-attr]
+        state.pop(prefix + name, None)
+
+
+def student_folder(recipe: EncoderRecipe, runs: Path | None) -> str | None:
+    """The checkpoint that the student starts from; None: it starts from a config."""
+    return None if recipe.model.checkpoint is None else find_checkpoint(recipe.model.checkpoint, runs)
+
+
+def load_tokenizer(checkpoint: str) -> Any:
+    """The tokenizer of a checkpoint.
+
+    Raises:
+        ConversionError: there is none.
+    """
+    register_all()
+    folder = checkpoint_folder(checkpoint)
+    require_tokenizer(folder)
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def load_teacher(recipe: EncoderRecipe, *, runs: Path | None) -> SentenceEncoder:
+    """The teacher in fp32, frozen.
+
+    Raises:
+        ConversionError: no checkpoint, or one whose head is not trained.
+    """
+    checkpoint = find_checkpoint(recipe.teacher.checkpoint, runs)
+    register_all()
+    folder = checkpoint_folder(checkpoint)
+    model, info = _AUTO[recipe.head].from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    missing = sorted(info["missing_keys"])
+    if recipe.head is not None and missing:
+        raise ConversionError(
+            f"expected a teacher with a trained head for {recipe.head}, got {checkpoint} without {missing[0]}; "
+            "train it first, or leave out 'head' and 'losses.logits'"
+        )
+    pooling = recipe.teacher.pooling or pooling_of(folder)
+    teacher = SentenceEncoder(model, pooling=pooling, dense=dense_of(folder))
+    return teacher.eval().requires_grad_(False)
+
+
+def build_student(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: Any, *, runs: Path | None) -> Student:
+    """The student in fp32, with random weights (for which the seed is torch's) where it has none.
+
+    Args:
+        recipe: says where it starts and what it is to have like its teacher.
+        teacher: that it is made as wide as.
+        tokenizer: of the student.
+
+    Raises:
+        UsageError: fields that no config has, texts that are too long for one of the two, layers that are not there,
+            another head than the teacher's, or a linear layer of another width.
+    """
+    checkpoint = student_folder(recipe, runs)
+    if checkpoint is None:
+        model, dense = _from_config(recipe, teacher, tokenizer), None
+    else:
+        folder = checkpoint_folder(checkpoint)
+        config = _without_dropout(AutoConfig.from_pretrained(folder), recipe.optimiser.dropout)
+        model, dense = _AUTO[recipe.head].from_pretrained(folder, config=config, dtype=torch.float32), dense_of(folder)
+    encoder = SentenceEncoder(model, pooling=recipe.model.pooling, dense=dense)
+    longest = max(recipe.data.lengths)
+    theirs, ours = sizes_of(teacher, longest, "teacher"), sizes_of(encoder, longest, "student")
+    if ours.classes != theirs.classes:
+        raise UsageError(
+            f"expected a student with the teacher's {theirs.classes} classes or tokens, got {ours.classes}; choose "
+            "models of one vocabulary and the same labels"
+        )
+    if recipe.losses.embedding and ours.vector != theirs.vector:
+        if dense is not None:
+            raise UsageError(
+                f"expected a student whose linear layer gives the teacher's {theirs.vector} numbers, got "
+                f"{ours.vector}; choose one without such a layer"
+            )
+        encoder.dense = nn.Linear(ours.vector, theirs.vector, bias=False)
+    project = recipe.losses.hidden and ours.width != theirs.width
+    state_projection = nn.Linear(ours.width, theirs.width, bias=False) if project else None
+    return Student(encoder, state_projection=state_projection).train()
+
+
+def sizes_of(encoder: SentenceEncoder, length: int, who: str) -> Sizes:
+    """What an encoder gives, found by reading one text of a length.
+
+    Args:
+        encoder: in any mode, which stays.
+        length: tokens of the text.
+        who: `teacher` or `student`, for the error.
+
+    Raises:
+        UsageError: it cannot read so long a text.
+    """
+    training = encoder.training
+    ids = torch.ones(1, length, dtype=torch.long, device=next(encoder.parameters()).device)
+    try:
+        with torch.no_grad():
+            reading = encoder.eval().read(ids, torch.ones_like(ids), states=True)
+    except (IndexError, RuntimeError) as error:
+        raise UsageError(
+            f"expected a {who} that reads the {length} tokens of 'data.lengths', got {' '.join(str(error).split())}; "
+            "lower the lengths or choose another model"
+        ) from error
+    finally:
+        encoder.train(training)
+    classes = None if reading.logits is None else reading.logits.shape[-1]
+    slots = tuple(state.shape[1] for state in reading.states)
+    return Sizes(reading.embedding.shape[-1], slots, reading.states[-1].shape[-1], classes)
+
+
+def _from_config(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: Any) -> Any:
+    fields = dict(recipe.model.config or {})
+    kind = fields.pop("model_type")
+    theirs: Any = teacher.model.config
+    try:
+        known = AutoConfig.for_model(kind).to_dict()
+    except ValueError as error:
+        raise UsageError(
+            f"expected a 'model_type' that transformers or narrows knows in 'model.config', got {kind!r}; choose one "
+            "such as bert"
+        ) from error
+    for name in fields:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            advice = f"did you mean {near[0]!r}?" if near else "leave it out"
+            raise UsageError(f"expected fields of a {kind} in 'model.config', got {name!r}; {advice}")
+    fields = {"vocab_size": theirs.vocab_size, "pad_token_id": tokenizer.pad_token_id, **fields}
+    if recipe.head == "sequence-classification":
+        fields |= {"id2label": theirs.id2label, "label2id": theirs.label2id}
+    try:
+        config = _without_dropout(AutoConfig.for_model(kind, **fields), recipe.optimiser.dropout)
+        # Where a config has several models (Funnel), transformers 5.24 goes through these without asking for None.
+        config.architectures = config.architectures or []
+        return _AUTO[recipe.head].from_config(config, dtype=torch.float32)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"expected fields of a {kind} that go together in 'model.config', got {fields} "
+            f"({' '.join(str(error).split())}); change them"
+        ) from error
+
+
+def _without_dropout(config: Any, dropout: float) -> Any:
+    """The config with the recipe's dropout in the place of its own."""
+    for name in _DROPOUTS:
+        if isinstance(getattr(config, name, None), float | int):
+            setattr(config, name, dropout)
+    return config
