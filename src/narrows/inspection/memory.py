@@ -26,8 +26,8 @@ _FEW_LAYERS = 2
 # Tokens of the shorter traced text; those of the longer are half as many again. They have fewer levels than long texts
 # have: what more of them add is a few MiB.
 _SHORT = 512
-# The text of a traced run is longer than so many radii, so that windows have their full width.
-_RADII = 4
+# Queries that are computed together, at most rates.
+_TILE = 128
 
 
 class Law(NamedTuple):
@@ -185,9 +185,11 @@ def _laws_of(run: Run, advance: Callable[[int], None]) -> dict[str, Law]:
 
 
 def _traced_lengths(run: Run) -> tuple[int, int]:
-    """Longer than a chunk of the feed-forward and than a window, where the line begins."""
-    chunk = run.config["encoder_feed_forward_chunk"]
-    short = max(_SHORT, _RADII * run.config["local_radius"]) + chunk
+    """Longer than a chunk of the feed-forward and than what the windows of level 2 cover, where the line begins."""
+    config = run.config
+    # To both sides of a tile the radius in slots, the slot that is begun, and what the tile before it covers.
+    covered = 2 * (config["pooling_rate"] * (config["local_radius"] + 1) + _TILE)
+    short = max(_SHORT, covered) + config["encoder_feed_forward_chunk"]
     return short, short + _SHORT // 2
 
 
