@@ -1,5 +1,7 @@
 """The reference of Funnel attention gives what transformers' class gives, block by block, pooled queries included."""
 
+from typing import Any, cast
+
 import pytest
 import torch
 from transformers import FunnelConfig
@@ -70,6 +72,7 @@ def test_scores_are_those_of_transformers(length, attention_type, separate_cls, 
             pooled, inputs = structure.pre_attention_pooling(states, inputs)
             ids = pool(ids)
             (expected,) = layer(pooled, keys, keys, inputs)
+            real = cast(Any, inputs)[2].bool()
             geometry = Geometry(pooled.shape[1], keys.shape[1], first, stride, old_first, stride // 2, separate_cls)
             got = _ours(
                 layer,
@@ -77,12 +80,13 @@ def test_scores_are_those_of_transformers(length, attention_type, separate_cls, 
                 keys,
                 geometry=geometry,
                 segments=(ids, old_ids),
-                mask=inputs[2].bool(),
+                mask=real,
                 attention_type=attention_type,
             )
             torch.testing.assert_close(got, expected, atol=1e-6, rtol=0)
             states, inputs = expected, structure.post_attention_pooling(inputs)
         (expected,) = layer(states, states, states, inputs)
+        real = cast(Any, inputs)[2].bool()
         geometry = Geometry(states.shape[1], states.shape[1], first, stride, first, stride, separate_cls)
         got = _ours(
             layer,
@@ -90,7 +94,7 @@ def test_scores_are_those_of_transformers(length, attention_type, separate_cls, 
             states,
             geometry=geometry,
             segments=(ids, ids),
-            mask=inputs[2].bool(),
+            mask=real,
             attention_type=attention_type,
         )
         torch.testing.assert_close(got, expected, atol=1e-6, rtol=0)

@@ -124,8 +124,9 @@ def test_a_product_that_needs_a_gradient_has_one():
 
 def test_kept_products_stay_within_their_bound_and_go_with_their_kernels(monkeypatch):
     table = relative_table(Geometry(9, 9), width=8)
-    whole, _ = kept_rows(table)
-    monkeypatch.setattr(projection, "_KEPT_AT_MOST", 3 * whole.shape[0] * 2 * 3 * 4)
+    rows = kept_rows(table)
+    assert rows is not None
+    monkeypatch.setattr(projection, "_KEPT_AT_MOST", 3 * rows[0].shape[0] * 2 * 3 * 4)
     projection._kept.clear()
     with torch.no_grad():
         kernels = [_kernel() for _ in range(5)]

@@ -5,7 +5,7 @@ distances that it needs, read by key through strides. Weights are recomputed in 
 nothing is kept but the inputs and the output.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -101,7 +101,7 @@ class _TiledAttention(torch.autograd.Function):
         *tensors, settings = inputs
         query, key, value = tensors[:3]
         attended = query.new_empty(query.transpose(1, 2).shape).transpose(1, 2)
-        scores = _Scores(*tensors, settings)
+        scores = _Scores(tensors, settings)
         for tile in _tiles(query, key, value, settings):
             weights = scores.weights(tile)
             if settings.dropout:
@@ -117,7 +117,7 @@ class _TiledAttention(torch.autograd.Function):
         *tensors, attended = ctx.saved_tensors
         settings: _Settings = ctx.settings
         with torch.autocast(gradient.device.type, enabled=False):
-            scores = _Scores(*tensors, settings)
+            scores = _Scores(tensors, settings)
             gradients = _Gradients(scores, needs_distances=ctx.needs_input_grad[5])
             query, key, value = tensors[:3]
             value_gradient = _zeros(value.transpose(0, 1))
@@ -216,17 +216,8 @@ class _Same:
 class _Scores:
     """The scores of a tile, and the weights that follow from them."""
 
-    def __init__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        _value: Tensor,
-        content_bias: Tensor,
-        position_bias: Tensor,
-        distances: Tensor,
-        of_segments: Tensor,
-        settings: _Settings,
-    ) -> None:
+    def __init__(self, tensors: Sequence[Tensor], settings: _Settings) -> None:
+        query, key, _, content_bias, position_bias, distances, of_segments = tensors
         self.query = query.transpose(0, 1)
         self.key = key.transpose(0, 1)
         self.content_bias, self.position_bias = content_bias[:, None, None], position_bias[:, None, None]
