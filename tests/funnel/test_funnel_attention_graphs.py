@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from narrows.funnel.attention import Geometry, RelativeTerms, attend_relative, relative_table
 
@@ -75,3 +76,13 @@ def test_lengths_below_four_need_no_graph():
         batch = _batch(2, length)
         for backend in ("sdpa", "tiled"):
             torch.testing.assert_close(layer(*batch, backend=backend), layer(*batch, backend="reference"))
+
+
+def test_shapes_without_values_can_be_run():
+    """As `narrows inspect memory` does; what is made then must not be kept for later."""
+    with FakeTensorMode():
+        layer, batch = _Layer(pooled=False), _batch(2, 70)
+        assert layer(*batch).sum().requires_grad
+        layer(*batch).sum().backward()
+    batch, layer = _batch(2, 70), _Layer(pooled=False)
+    torch.testing.assert_close(layer(*batch), layer(*batch, backend="reference"), atol=1e-5, rtol=0)

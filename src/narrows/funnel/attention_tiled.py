@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from narrows.funnel.positions import Geometry
+from narrows.funnel.positions import Geometry, is_traced
 from narrows.funnel.projection import project_distances
 from narrows.funnel.terms import RelativeTerms, same_segment, segment_scores
 
@@ -47,7 +47,7 @@ def attend_tiled(
     dtype = query.dtype
     if query.device.type == "cpu" and dtype.itemsize < 4:
         query, key, value = query.float(), key.float(), value.float()
-    if mask is not None and query.device.type == "cpu" and mask.all():
+    if mask is not None and _can_be_read(mask) and mask.all():
         mask = None
     segments = None
     if query_segments is not None and key_segments is not None:
@@ -69,12 +69,16 @@ def attend_tiled(
 
 def _several(queries: Tensor, keys: Tensor, cls_segment: int) -> tuple[Tensor, Tensor] | None:
     """The ids; None where each row is of one segment, as far as this can be seen without waiting for a device."""
-    if queries.device.type == "cpu":
+    if _can_be_read(queries):
         ids = torch.cat([queries, keys], 1)
         everywhere, limits = ids == cls_segment, torch.iinfo(ids.dtype)
         if (ids.masked_fill(everywhere, limits.min).amax(1) <= ids.masked_fill(everywhere, limits.max).amin(1)).all():
             return None
     return queries, keys
+
+
+def _can_be_read(values: Tensor) -> bool:
+    return values.device.type == "cpu" and not is_traced()
 
 
 class _Settings(NamedTuple):
