@@ -182,7 +182,9 @@ def _tiles(query: Tensor, key: Tensor, value: Tensor, settings: _Settings) -> It
     """All tiles. Those of the same keys follow each other."""
     batch, heads, queries, _ = query.shape
     at_once = max(1, _SCORES.get(query.device.type, _SCORES_ELSEWHERE) // (_QUERIES * settings.geometry.keys))
-    row_count, head_count = min(batch, at_once), max(1, at_once // batch)
+    # A batch may be empty.
+    row_count = max(1, min(batch, at_once))
+    head_count = max(1, at_once // max(1, batch))
     number = 0
     for first_row in range(0, batch, row_count):
         rows = slice(first_row, min(first_row + row_count, batch))
