@@ -49,7 +49,8 @@ def test_similar_lengths_share_a_kept_table():
     first, second = (kept_rows(relative_table(Geometry(length, length), width=8)) for length in (70, 90))
     assert first is not None and second is not None
     assert first[0] is second[0] and first[1] != second[1]
-    assert kept_rows(relative_table(Geometry(70, 70), width=8).clone()) is None
+    table = relative_table(Geometry(70, 70), width=8)
+    assert kept_rows(table.clone()) is None and kept_rows(table[::2]) is None and kept_rows(table.flip(0)) is None
 
 
 def test_a_table_made_in_inference_mode_serves_training():
