@@ -126,7 +126,7 @@ def relative_table(
         UsageError: as `sinusoids`, or the strides do not fit each other.
 
     Example:
-        >>> relative_table(Geometry(2, 2), width=2)[:, 0].asin().tolist()
+        >>> relative_table(Geometry(2, 2), width=2)[:, 0].asin().round().tolist()
         [1.0, 0.0, -1.0]
     """
     farthest, step, count = geometry.farthest, geometry.key_stride, geometry.distances
@@ -167,6 +167,8 @@ def kept_rows(table: Tensor) -> tuple[Tensor, int] | None:
     """The kept table that these are rows of, and the first of them; None: not of a kept one, as after dropout."""
     whole = None if is_traced() else _kept_tables.get(table.untyped_storage().data_ptr())
     if whole is None or table.dtype != whole.dtype or table.shape[1:] != whole.shape[1:]:
+        return None
+    if table.stride() != whole.stride() or table.storage_offset() % whole.shape[1]:
         return None
     return whole, table.storage_offset() // whole.shape[1]
 
