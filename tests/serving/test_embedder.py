@@ -15,8 +15,8 @@ from narrows import Embedder
 from narrows.documents.texts import Text
 from narrows.errors import ConversionError, UsageError
 from narrows.serving.batching import Batcher
-from narrows.serving.embedder import pool
-from narrows.serving.encoders import Encoder
+from narrows.core.pooling import pool
+from narrows.hf.encoders import Encoder
 
 _SENTENCE = "the old mill near river was built by king and a boat went down to stone city in winter"
 WORDS = _SENTENCE.split()

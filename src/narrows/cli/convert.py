@@ -16,7 +16,7 @@ __all__ = ["command", "require_checkpoint"]
 # Which options each family has; those of another are refused by name.
 _OF_DEFORMER = ("split_layer", "passage_positions")
 _OF_MULLA = ("variant", "pooling_rate", "num_levels", "local_radius", "new_tables")
-_OF_FUNNEL = ("block_sizes", "block_repeats", "num_decoder_layers", "semantics")
+_OF_FUNNEL = ("block_sizes", "block_repeats", "num_decoder_layers", "semantics", "embedding_pooling")
 _OF_FAMILY = {"deformer": _OF_DEFORMER, "mulla": _OF_MULLA, "funnel": _OF_FUNNEL, "transformers": ()}
 _TASKS = {
     "deformer": ("question-answering", "sequence-classification", "encoder"),
@@ -147,6 +147,14 @@ _Semantics = Annotated[
         show_default=False,
     ),
 ]
+_EmbeddingPooling = Annotated[
+    Literal["mean", "cls", "max"] | None,
+    typer.Option(
+        "--embedding-pooling",
+        help="funnel, of --task embedding: how slots become one vector (as the checkpoint says, else mean).",
+        show_default=False,
+    ),
+]
 
 
 def command(
@@ -168,6 +176,7 @@ def command(
     block_repeats: _BlockRepeats = None,
     num_decoder_layers: _DecoderLayers = None,
     semantics: _Semantics = None,
+    embedding_pooling: _EmbeddingPooling = None,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -188,6 +197,7 @@ def command(
         "block_repeats": _numbers("--block-repeats", block_repeats),
         "num_decoder_layers": num_decoder_layers,
         "semantics": semantics,
+        "embedding_pooling": embedding_pooling,
     }
     given = {name: value for name, value in given.items() if value is not None}
     _refuse_other_families(to, given, task)
@@ -202,7 +212,7 @@ def command(
         raise UsageError(f"expected another folder than the checkpoint's own, got {out}; its weights would be lost")
     tokenizer = _tokenizer(folder, to)
     model, report = _converter(to)(folder, task=task, **given)
-    _write(model, report, tokenizer, out)
+    _write(model, report, tokenizer, out, source=folder)
     if json:
         fields = {name: getattr(model.config, name) for name in _OF_FAMILY[to] if hasattr(model.config, name)}
         options.emit_json({"model": out, **fields, **report.as_dict()})
@@ -285,8 +295,10 @@ def _tokenizer(folder: Path, family: str) -> Any:
     return tokenizer
 
 
-def _write(model: Any, report: Any, tokenizer: Any, out: Path) -> None:
+def _write(model: Any, report: Any, tokenizer: Any, out: Path, *, source: Path) -> None:
     """Model, tokenizer and report into a folder beside `out`, then all of it into `out`."""
+    import shutil
+
     from transformers.utils import logging
 
     from narrows.training.writing import fresh_folder
@@ -300,20 +312,36 @@ def _write(model: Any, report: Any, tokenizer: Any, out: Path) -> None:
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         report.save(partial)
-        if type(model).__name__ == "FunnelForEmbedding":
-            _write_sentence_modules(model, tokenizer, partial)
+        if type(model).__name__ in ("FunnelForEmbedding", "DeformerModel"):
+            _write_layout(model, tokenizer, partial, source)
         target.mkdir(exist_ok=True)
         # The config comes last: a folder that has one is whole.
         for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
+            if (target / path.name).is_dir():
+                shutil.rmtree(target / path.name)
             os.replace(path, target / path.name)
 
 
-def _write_sentence_modules(model: Any, tokenizer: Any, folder: Path) -> None:
+def _write_layout(model: Any, tokenizer: Any, folder: Path, source: Path) -> None:
+    """How vectors are made, taken over from a source that says so."""
+    from narrows.hf.sentence_layout import POOLINGS, load_dense, read_layout, save_layout
+
+    layout = read_layout(source)
+    if type(model).__name__ == "DeformerModel":
+        if layout.pooling in POOLINGS:
+            save_layout(layout._replace(folder=folder), width=model.config.hidden_size, dense=load_dense(layout))
+        return
     from narrows.funnel.heads import save_sentence_modules
 
     # A tokenizer without a limit says one of this size.
-    limit = tokenizer.model_max_length
-    save_sentence_modules(folder, model.config, max_tokens=limit if limit < 1_000_000 else 512)
+    known = [limit for limit in (layout.max_tokens, tokenizer.model_max_length) if limit and limit < 1_000_000]
+    save_sentence_modules(
+        folder,
+        model.config,
+        max_tokens=min(known, default=512),
+        dense=load_dense(layout),
+        source=None if layout.pooling is None else layout,
+    )
 
 
 def _check_out(out: Path, *, force: bool) -> None:

@@ -1,6 +1,7 @@
 """The part of `narrows evaluate` that is for encoders: how good their vectors are, with intervals, beside another's."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +14,7 @@ from narrows.errors import UsageError
 if TYPE_CHECKING:
     from narrows.data import LabelledTexts, RetrievalData
     from narrows.evaluation.encoders import EncoderEvaluation
+    from narrows.serving.embedder import Embedder
 
 __all__ = ["PoolingName", "Task", "TrainRows", "run"]
 
@@ -26,8 +28,8 @@ Task = Annotated[
     ),
 ]
 PoolingName = Annotated[
-    Literal["mean", "cls"] | None,
-    typer.Option("--pooling", help="Of an encoder: what its modules.json says, else mean.", show_default=False),
+    Literal["mean", "cls", "max"] | None,
+    typer.Option("--pooling", help="Of an encoder: as the checkpoint says, else mean.", show_default=False),
 ]
 TrainRows = Annotated[
     int | None,
@@ -36,6 +38,9 @@ TrainRows = Annotated[
     ),
 ]
 
+# The names that sentence-transformers looks for, in its order.
+_QUERIES = ("query",)
+_CANDIDATES = ("document", "passage", "corpus")
 _NAMES = {
     "mrr@10": "MRR@10",
     "ndcg@10": "nDCG@10",
@@ -129,28 +134,50 @@ def _evaluate(
     quiet: bool,
 ) -> "tuple[EncoderEvaluation, dict[str, Any]]":
     """An evaluation, and how the texts were read."""
+    import numpy as np
+
     from narrows.data import RetrievalData
     from narrows.evaluation.encoders import evaluate_probe, evaluate_retrieval
-    from narrows.hf.sentence_encoder import embed_texts, load_sentence_encoder, longest_text
+    from narrows.serving.embedder import Embedder
 
-    encoder, tokenizer = load_sentence_encoder(model, pooling=given["pooling"])
-    encoder.to(device)
-    longest = given["max_tokens"] or longest_text(encoder.model, tokenizer)
+    embedder = Embedder.from_pretrained(
+        model,
+        pooling=given["pooling"],
+        # Scores are of directions.
+        normalize=True,
+        max_tokens=given["max_tokens"],
+        device=device,
+        batch_tokens=batch_tokens,
+    )
     cut = 0
-    retrieval = isinstance(texts, RetrievalData)
-    total = len(texts.queries) + len(texts.candidates) if retrieval else len(texts.texts)
-    with options.progress(total, f"Embedding with {model}", quiet) as advance:
+    with options.progress(None, f"Embedding with {model}, tokens", quiet) as advance:
 
-        def embed(chosen: Any) -> Any:
+        def embed(chosen: Any, by: Embedder = embedder) -> Any:
             nonlocal cut
-            made = embed_texts(
-                encoder, tokenizer, chosen, max_tokens=longest, batch_tokens=batch_tokens, on_texts=advance
-            )
-            cut += made.truncated
-            return made.vectors
+            windows = by.windows(chosen, truncate=True, wordless=True, on_tokens=advance)
+            rows = [row for window in windows for row in window]
+            cut += sum(row.tokens_not_read > 0 for row in rows)
+            return np.stack([row.value for row in rows]) if rows else np.empty((0, by.width), dtype=np.float32)
 
-        found = evaluate_retrieval(embed, texts) if retrieval else evaluate_probe(embed, texts)
-    return found, {"pooling": encoder.pooling, "max_input_tokens": longest, "texts_cut": cut}
+        reading: dict[str, Any] = {"pooling": embedder.pooling, "max_input_tokens": embedder.max_tokens}
+        if isinstance(texts, RetrievalData):
+            sides = {"queries": _side(embedder, _QUERIES), "candidates": _side(embedder, _CANDIDATES)}
+            found = evaluate_retrieval(
+                partial(embed, by=sides["candidates"]), texts, embed_queries=partial(embed, by=sides["queries"])
+            )
+            if any(side.prompt for side in sides.values()):
+                reading["prompts"] = {name: side.prompt for name, side in sides.items()}
+        else:
+            found = evaluate_probe(embed, texts)
+            if embedder.prompt:
+                reading["prompts"] = {"texts": embedder.prompt}
+    return found, {**reading, "texts_cut": cut}
+
+
+def _side(embedder: "Embedder", names: Sequence[str]) -> "Embedder":
+    """With the checkpoint's own prompt for one side of a search, where it has one."""
+    name = next((name for name in names if name in embedder.prompts), None)
+    return embedder if name is None else embedder.with_prompt(name)
 
 
 def _figures(

@@ -1,4 +1,4 @@
-"""Means over real tokens: of a whole text, and over the windows that an encoder which gets shorter makes of it."""
+"""One vector of real tokens: of a whole text, and over the windows that an encoder which gets shorter makes of it."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from narrows._plural import count
 from narrows.errors import UsageError
 
-__all__ = ["WindowMeans", "masked_mean", "window_means"]
+__all__ = ["WindowMeans", "masked_mean", "pool", "window_means"]
 
 
 class WindowMeans(NamedTuple):
@@ -19,17 +19,45 @@ class WindowMeans(NamedTuple):
     real: Tensor
 
 
+def pool(
+    states: Float[Tensor, "batch length width"], mask: Tensor, how: str
+) -> Float[Tensor, "batch width"]:
+    """One vector a row.
+
+    Args:
+        states: `[batch, length, width]`; what stands where nothing is real (NaN too) counts nowhere.
+        mask: `[batch, length]`, not 0 where a state stands for real tokens.
+        how: `mean`, `cls` (the first state, so rows are padded on the right) or `max`.
+
+    Returns:
+        `[batch, width]` in at least fp32; zeros for a row without real tokens, but for `cls`.
+
+    Example:
+        >>> pool(torch.tensor([[[1.0], [3.0], [8.0]]]), torch.tensor([[1, 1, 0]]), "max").tolist()
+        [[3.0]]
+    """
+    if how == "mean":
+        return masked_mean(states, mask != 0)
+    states = states.to(torch.promote_types(states.dtype, torch.float32))
+    if how == "cls":
+        return states[:, 0]
+    real = (mask != 0).unsqueeze(-1)
+    return torch.where(real.any(1), states.masked_fill(~real, float("-inf")).amax(1), 0.0)
+
+
 def masked_mean(
     states: Float[Tensor, "batch length width"], real: Bool[Tensor, "batch length"]
 ) -> Float[Tensor, "batch width"]:
-    """The mean of the states of real tokens; zeros for a text without any.
+    """The mean of the states of real tokens, in at least fp32; zeros for a text without any.
 
     Example:
         >>> masked_mean(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]))
         tensor([[2.]])
     """
-    kept = real.unsqueeze(-1).to(states.dtype)
-    return (states * kept).sum(1) / kept.sum(1).clamp_min(1)
+    wide = torch.promote_types(states.dtype, torch.float32)
+    # Padding may be no number, which a product with 0 would keep.
+    total = torch.where(real.unsqueeze(-1), states, 0.0).sum(1, dtype=wide)
+    return total / real.sum(1, keepdim=True).clamp_min(1)
 
 
 def window_means(

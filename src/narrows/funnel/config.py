@@ -20,7 +20,7 @@ _CHOICES = {
     "position_type": ("relative", "absolute"),
     "funnel_backend": ("auto", "reference", "sdpa", "tiled"),
     "discriminator_positive": ("replaced", "original"),
-    "embedding_pooling": ("mean", "cls"),
+    "embedding_pooling": ("mean", "cls", "max"),
 }
 # What the other semantics' code has no place for: field, the one value it may have, why.
 _FOREIGN = {
@@ -72,7 +72,7 @@ class FunnelConfig(PreTrainedConfig):
         discriminator_weight: of ELECTRA: factor of the discriminator's loss.
         discriminator_positive: what a logit above 0 says of a token: that it is `replaced`, as in transformers, or
             `original`, as in the authors' checkpoints.
-        embedding_pooling: of a text's vector: `mean` of the last block's real slots, or `cls`, the first.
+        embedding_pooling: of a text's vector: `mean` or `max` of the last block's real slots, or `cls`, the first.
         start_n_top: starts that the conditional span head tries.
         end_n_top: ends that it keeps for each of them.
 

@@ -29,6 +29,7 @@ from narrows.funnel.register import register
 from narrows.funnel.rules import HEADS, head_pattern, new_parts
 from narrows.hf.checkpoints import checkpoint_folder, require_finite
 from narrows.hf.conversion import ConversionReport, Drop, New, Rename, apply_rules, load_tensors
+from narrows.hf.sentence_layout import OWN_VECTOR, POOLINGS, read_layout
 
 __all__ = ["TASKS", "convert_arrays", "convert_checkpoint"]
 
@@ -92,10 +93,11 @@ def convert_checkpoint(
         semantics: of `FunnelConfig`; None: `exact`, or a narrows funnel's own. `hf` gives the numbers of transformers,
             padding and truncation included, and `official` those of the authors' code.
         task: one of `TASKS`; None: what the checkpoint was saved as. Its head is kept if it is of that task.
-        overrides: other fields of `FunnelConfig`.
+        overrides: other fields of `FunnelConfig`; for the task `embedding`, `embedding_pooling` is otherwise that of the
+            checkpoint's sentence-transformers layout, where it has one.
 
     Raises:
-        ConversionError: the checkpoint is of another kind, or its tensors do not fit.
+        ConversionError: the checkpoint is of another kind, its tensors do not fit, or its pooling has no place here.
         UsageError: an unknown task or field, a value out of its range, or block sizes for what is a funnel already.
 
     Example:
@@ -111,6 +113,8 @@ def convert_checkpoint(
         require_finite(tensors, checkpoint)
         return convert_arrays(tensors, authors, task=task, **changes)
     config = _read_config(folder)
+    if task == "embedding" and "embedding_pooling" not in changes:
+        changes = {**_pooling_of(folder, config, checkpoint), **changes}
     tensors = load_tensors(folder)
     require_finite(tensors, checkpoint)
     if config.model_type == "bert":
@@ -282,6 +286,20 @@ def _fill(source: _Source) -> tuple[FunnelPreTrainedModel, ConversionReport]:
     for module in model.modules():
         model._init_weights(module)
     return model.eval(), report
+
+
+def _pooling_of(folder: Path, config: PreTrainedConfig, checkpoint: str | Path) -> dict[str, Any]:
+    """How the source makes its vectors, as far as its folder says so."""
+    pooling = read_layout(folder).pooling
+    if pooling is None or (pooling == OWN_VECTOR and isinstance(config, FunnelConfig)):
+        # A funnel of ours that pools itself says how in its config.
+        return {}
+    if pooling not in POOLINGS:
+        raise ConversionError(
+            f"expected a checkpoint with a pooling of {', '.join(POOLINGS)}, got {checkpoint} with {pooling}; choose "
+            "one of these with embedding_pooling (--embedding-pooling)"
+        )
+    return {"embedding_pooling": pooling}
 
 
 def _check(task: str | None, changes: Mapping[str, Any]) -> None:

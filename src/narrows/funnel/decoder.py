@@ -14,7 +14,7 @@ __all__ = ["FunnelDecoder"]
 
 
 class FunnelDecoder(nn.Module):
-    """One up-sampling, the states of the first block added to it, then layers over all tokens."""
+    """One up-sampling, the states of the first of several blocks added to it, then layers over all tokens."""
 
     def __init__(self, config: FunnelConfig):
         super().__init__()
@@ -34,7 +34,10 @@ class FunnelDecoder(nn.Module):
         """
         skip = cast(Tensor, encoded.skip)
         factor, pooling = self.config.total_stride, pooling_of(self.config)
-        states = upsample(encoded.states, tokens.length, factor=factor, pooling=pooling) + skip
+        states = upsample(encoded.states, tokens.length, factor=factor, pooling=pooling)
+        if self.config.num_blocks > 1 or self.config.semantics != "exact":
+            # Of one block they are the same states, and their sum is no plain encoder's.
+            states = states + skip
         if wanted.hidden:
             encoded.hidden.append([states])
         if wanted.weights:

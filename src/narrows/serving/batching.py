@@ -1,6 +1,7 @@
 """Any number of texts through a model, batched by tokens, in their order, with a bounded part of them in memory."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from narrows._text import shown
 from narrows.data import token_budget_batches
 from narrows.documents.texts import Text
 from narrows.errors import UsageError
-from narrows.serving.encoders import Encoder
+from narrows.hf.encoders import Encoder
 
 __all__ = ["Batcher", "Row", "as_texts"]
 
@@ -89,12 +90,19 @@ class Batcher:
         self.encoder, self.max_tokens, self.batch_tokens = encoder, max_tokens, batch_tokens
         self._prompt, self._lowercase = prompt, lowercase
 
+    def with_prompt(self, prompt: str) -> "Batcher":
+        """Another one over the same model, with what stands before every text."""
+        other = copy(self)
+        other._prompt = prompt
+        return other
+
     def windows(
         self,
         texts: Iterable[Text],
         compute: Callable[[dict[str, torch.Tensor]], torch.Tensor],
         *,
         truncate: bool = False,
+        wordless: bool = False,
         on_tokens: Callable[[int], Any] | None = None,
     ) -> Iterator[list[Row]]:
         """Rows of the texts in their order, a window at a time.
@@ -103,6 +111,7 @@ class Batcher:
             texts: read as they are needed.
             compute: a padded batch into `[batch, width]`.
             truncate: whether longer texts are cut; otherwise they are refused.
+            wordless: whether a text without words is read too; otherwise it is refused.
             on_tokens: told of the tokens of each batch, padding not counted.
 
         Raises:
@@ -110,7 +119,7 @@ class Batcher:
         """
         window: list[_Encoded] = []
         tokens = 0
-        for encoded in self._encoded(texts, truncate):
+        for encoded in self._encoded(texts, truncate, wordless):
             window.append(encoded)
             tokens += encoded.tokens
             # By the texts alone, so that a run that goes on after a stop cuts the same windows.
@@ -157,11 +166,12 @@ class Batcher:
             for name in rows[0].inputs
         }
 
-    def _encoded(self, texts: Iterable[Text], truncate: bool) -> Iterator[_Encoded]:
+    def _encoded(self, texts: Iterable[Text], truncate: bool, wordless: bool) -> Iterator[_Encoded]:
         held: list[Text] = []
         characters = 0
         for text in texts:
-            _require_words(text)
+            if not wordless:
+                _require_words(text)
             held.append(text)
             characters += len(text.text) + len(text.pair or "")
             if len(held) >= _TEXTS_AT_ONCE or characters >= _CHARACTERS_AT_ONCE:

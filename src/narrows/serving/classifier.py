@@ -11,7 +11,7 @@ from narrows.documents.texts import Text
 from narrows.errors import ConversionError, UsageError
 from narrows.hf.checkpoints import checkpoint_folder
 from narrows.serving.batching import Batcher, Row, as_texts
-from narrows.serving.encoders import Encoder, load_classifier, place
+from narrows.hf.encoders import Encoder, load_classifier, place
 
 __all__ = ["Classification", "Classifier"]
 

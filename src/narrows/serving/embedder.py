@@ -1,21 +1,23 @@
 """`Embedder`: one vector a text, of any encoder."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from torch import nn
 
-from narrows._plural import count
 from narrows.documents.texts import Text
 from narrows.errors import ConversionError, UsageError
 from narrows.hf.checkpoints import DEFAULT_CHECKPOINT, checkpoint_folder
+from narrows.hf.encoders import Encoder, place
+from narrows.hf.sentence_encoder import SentenceEncoder, load_sentence_encoder
+from narrows.hf.sentence_layout import POOLINGS, SentenceLayout, read_layout
 from narrows.serving.batching import Batcher, Row, as_texts
-from narrows.serving.encoders import Encoder, load_encoder, place
-from narrows.serving.sentence_layout import OWN_VECTOR, POOLINGS, SentenceLayout, read_layout
 
-__all__ = ["Embedder", "pool"]
+__all__ = ["Embedder"]
 
 
 class Embedder:
@@ -27,11 +29,23 @@ class Embedder:
         (1, 384)
     """
 
-    def __init__(self, encoder: Encoder, batcher: Batcher, *, pooling: str, normalize: bool, prompt: str = ""):
+    def __init__(
+        self,
+        encoder: Encoder,
+        batcher: Batcher,
+        *,
+        pooling: str,
+        normalize: bool,
+        dense: nn.Linear | None = None,
+        prompt: str = "",
+        layout: SentenceLayout | None = None,
+    ):
         self.encoder, self.pooling, self.normalize, self.prompt = encoder, pooling, normalize, prompt
-        self._batcher = batcher
-        config = encoder.model.config
-        self.width: int = getattr(config, "hidden_size", None) or config.d_model
+        self._batcher, self._layout = batcher, layout or SentenceLayout(Path(encoder.checkpoint))
+        self._vectors = SentenceEncoder(
+            encoder.model, pooling=pooling, dense=dense, normalize=normalize, name=encoder.checkpoint
+        )
+        self.width = self._vectors.width
 
     @classmethod
     def from_pretrained(
@@ -67,12 +81,11 @@ class Embedder:
             UsageError: an unknown pooling, prompt name, dtype or device, or a number out of range.
         """
         chosen = place(device)
-        folder = checkpoint_folder(checkpoint)
-        layout = read_layout(folder)
-        _check_pooling(pooling, layout, checkpoint)
+        layout = read_layout(checkpoint_folder(checkpoint))
+        if pooling is not None and pooling not in POOLINGS:
+            raise UsageError(f"expected a pooling of {', '.join(POOLINGS)}, got {pooling!r}; choose one of them")
         before = _prompt(prompt, prompt_name, layout, checkpoint)
-        own = pooling is None and layout.pooling == OWN_VECTOR
-        encoder = load_encoder(layout.folder, checkpoint, dtype=dtype, with_pooler=own)
+        encoder, vectors = load_sentence_encoder(layout, checkpoint, pooling=pooling, normalize=normalize, dtype=dtype)
         batcher = Batcher(
             encoder,
             max_tokens=max_tokens if max_tokens is not None else _limit(layout, encoder),
@@ -80,13 +93,33 @@ class Embedder:
             prompt=before,
             lowercase=layout.lowercase,
         )
-        encoder.model.to(chosen)
-        how = pooling or layout.pooling
-        if how is None:
-            # Our models for vectors know their own pooling.
-            how = OWN_VECTOR if type(encoder.model).__name__.endswith("ForEmbedding") else "mean"
-        wanted = layout.normalize if normalize is None else normalize
-        return cls(encoder, batcher, pooling=how, normalize=wanted, prompt=before)
+        vectors.to(chosen)
+        return cls(
+            encoder,
+            batcher,
+            pooling=vectors.pooling,
+            normalize=vectors.normalize,
+            dense=vectors.dense,
+            prompt=before,
+            layout=layout,
+        )
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The checkpoint's own prompts, by name."""
+        return self._layout.prompts
+
+    def with_prompt(self, prompt_name: str) -> "Embedder":
+        """The same model with another of the checkpoint's own prompts.
+
+        Raises:
+            UsageError: it has none of this name.
+            ConversionError: it leaves prompts out of its pooling.
+        """
+        other = copy(self)
+        other.prompt = _prompt(None, prompt_name, self._layout, self.encoder.checkpoint)
+        other._batcher = self._batcher.with_prompt(other.prompt)
+        return other
 
     @property
     def max_tokens(self) -> int | None:
@@ -96,7 +129,7 @@ class Embedder:
     def settings(self) -> dict[str, Any]:
         """All that a vector depends on beside its text."""
         return {
-            "model": self.encoder.digest,
+            "model": self._digest(),
             "pooling": self.pooling,
             "normalize": self.normalize,
             "prompt": self.prompt,
@@ -127,67 +160,30 @@ class Embedder:
         texts: Iterable[str | Text],
         *,
         truncate: bool = False,
+        wordless: bool = False,
         on_tokens: Callable[[int], Any] | None = None,
     ) -> Iterator[list[Row]]:
-        """As `stream`, a window at a time; `on_tokens` is told of the tokens of each batch."""
-        return self._batcher.windows(as_texts(texts), self._compute, truncate=truncate, on_tokens=on_tokens)
+        """As `stream`, a window at a time.
 
-    def _compute(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        outputs = self.encoder(batch)
-        vectors = outputs.pooler_output.float() if self.pooling == OWN_VECTOR else self._pooled(outputs, batch)
-        return torch.nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
-
-    def _pooled(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        states, mask = outputs.last_hidden_state, batch["attention_mask"]
-        if states.shape[1] != mask.shape[1]:
-            mask = self._pooled_mask(outputs, mask)
-        return pool(states, mask, self.pooling)
-
-    def _pooled_mask(self, outputs: Any, mask: torch.Tensor) -> torch.Tensor:
-        """Which of the states of a model that shortens its texts stand for real tokens."""
-        pooled = getattr(outputs, "pooled_attention_mask", None)
-        if pooled is not None:
-            return pooled
-        if not bool(mask.all()):
-            raise ConversionError(
-                f"expected a state for each token of {self.encoder.checkpoint}, or a pooled_attention_mask, got "
-                f"{count(outputs.last_hidden_state.shape[1], 'state')} for {count(mask.shape[1], 'token')}; name "
-                "another checkpoint"
-            )
-        return mask.new_ones(outputs.last_hidden_state.shape[:2])
-
-
-def pool(states: torch.Tensor, mask: torch.Tensor, how: str) -> torch.Tensor:
-    """One vector a row.
-
-    Args:
-        states: `[batch, length, width]`.
-        mask: `[batch, length]`, not 0 where a state stands for real tokens.
-        how: `mean`, `cls` (the first state) or `max`.
-
-    Returns:
-        `[batch, width]` in fp32; zeros for a row without real tokens.
-
-    Example:
-        >>> pool(torch.tensor([[[1.0], [3.0], [8.0]]]), torch.tensor([[1, 1, 0]]), "mean").tolist()
-        [[2.0]]
-    """
-    states, real = states.float(), (mask != 0).unsqueeze(-1)
-    if how == "cls":
-        return states[:, 0]
-    if how == "max":
-        return torch.where(real.any(1), states.masked_fill(~real, float("-inf")).amax(1), 0.0)
-    return torch.where(real, states, 0.0).sum(1) / real.sum(1).clamp_min(1)
-
-
-def _check_pooling(asked: str | None, layout: SentenceLayout, checkpoint: str | Path) -> None:
-    if asked is not None and asked not in POOLINGS:
-        raise UsageError(f"expected a pooling of {', '.join(POOLINGS)}, got {asked!r}; choose one of them")
-    if asked is None and layout.pooling not in (None, OWN_VECTOR, *POOLINGS):
-        raise ConversionError(
-            f"expected a checkpoint with a pooling of {', '.join(POOLINGS)}, got {checkpoint} with {layout.pooling}; "
-            "name another checkpoint, or choose a pooling (--pooling)"
+        Args:
+            texts: as of `embed`.
+            truncate: as of `embed`.
+            wordless: whether a text without words has a vector too; otherwise it is refused.
+            on_tokens: told of the tokens of each batch.
+        """
+        return self._batcher.windows(
+            as_texts(texts), self._vectors, truncate=truncate, wordless=wordless, on_tokens=on_tokens
         )
+
+    def _digest(self) -> str:
+        dense = self._vectors.dense
+        if dense is None:
+            return self.encoder.digest
+        found = hashlib.sha256(self.encoder.digest.encode())
+        for name, tensor in sorted(dense.state_dict().items()):
+            found.update(name.encode())
+            found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
 
 
 def _prompt(prompt: str | None, name: str | None, layout: SentenceLayout, checkpoint: str | Path) -> str:

@@ -1,26 +1,27 @@
 """One vector a text, for search; and the files by which sentence-transformers reads the model."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.utils.generic import can_return_tuple
 
+from narrows.core.pooling import pool
 from narrows.errors import UsageError
 from narrows.funnel.config import FunnelConfig
 from narrows.funnel.heads.common import FunnelBaseHead, first_state, with_states
 from narrows.funnel.heads.outputs import TextEmbeddingOutput
+from narrows.hf.sentence_layout import OWN_VECTOR, SentenceLayout, save_layout
 
 __all__ = ["FunnelForEmbedding", "save_sentence_modules"]
 
-_TYPES = "sentence_transformers.models"
-
 
 class FunnelForEmbedding(FunnelBaseHead):
-    """The mean of the last block's real slots, or [cls], as `config.embedding_pooling` says; no weights of its own.
+    """The mean or maximum of the last block's real slots, or [cls], as `config.embedding_pooling` says.
+
+    It has no weights of its own.
 
     Example:
         >>> config = FunnelConfig(vocab_size=9, d_model=8, n_head=2, d_head=4, d_inner=16)
@@ -49,7 +50,8 @@ class FunnelForEmbedding(FunnelBaseHead):
         )
         states, mask = outputs.last_hidden_state, outputs.pooled_attention_mask
         assert states is not None and mask is not None
-        pooled = first_state(outputs, self.config) if self.config.embedding_pooling == "cls" else _mean(states, mask)
+        how = self.config.embedding_pooling
+        pooled = first_state(outputs, self.config) if how == "cls" else pool(states, mask, how).to(states.dtype)
         return with_states(
             TextEmbeddingOutput,
             outputs,
@@ -60,7 +62,14 @@ class FunnelForEmbedding(FunnelBaseHead):
         )
 
 
-def save_sentence_modules(folder: Path, config: FunnelConfig, *, max_tokens: int) -> None:
+def save_sentence_modules(
+    folder: Path,
+    config: FunnelConfig,
+    *,
+    max_tokens: int,
+    dense: nn.Linear | None = None,
+    source: SentenceLayout | None = None,
+) -> None:
     """Write beside a saved `FunnelForEmbedding` what makes sentence-transformers (6 or later) read it.
 
     Its own pooling layers expect a state for each token; the model has fewer, and pools them itself. The process that
@@ -70,33 +79,15 @@ def save_sentence_modules(folder: Path, config: FunnelConfig, *, max_tokens: int
         folder: of the saved model and its tokenizer.
         config: of the model.
         max_tokens: longer texts are cut there.
+        dense: of the pooled vector, where there is one.
+        source: of the checkpoint that it was made from, whose prompts, lower case and `Normalize` are taken over.
 
     Raises:
         UsageError: fewer than one token.
     """
     if max_tokens < 1:
         raise UsageError(f"`max_tokens` must be at least 1, got {max_tokens}; 512 is usual")
-    modules = [
-        {"idx": 0, "name": "0", "path": "", "type": f"{_TYPES}.Transformer"},
-        {"idx": 1, "name": "1", "path": "1_Normalize", "type": f"{_TYPES}.Normalize"},
-    ]
-    transformer = {
-        "max_seq_length": max_tokens,
-        "do_lower_case": False,
-        "modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}},
-        "module_output_name": "sentence_embedding",
-    }
-    _write(folder / "modules.json", modules)
-    _write(folder / "sentence_bert_config.json", transformer)
-    _write(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
-    (folder / "1_Normalize").mkdir(exist_ok=True)
-
-
-def _mean(states: Float[Tensor, "batch slots width"], mask: Tensor) -> Float[Tensor, "batch width"]:
-    wide = torch.promote_types(states.dtype, torch.float32)
-    total = torch.einsum("bsd,bs->bd", states.to(wide), mask.to(wide))
-    return (total / mask.sum(1, keepdim=True).clamp_min(1)).to(states.dtype)
-
-
-def _write(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    layout = SentenceLayout(folder, normalize=True) if source is None else source._replace(folder=folder)
+    save_layout(
+        layout._replace(pooling=OWN_VECTOR, max_tokens=max_tokens, pools_prompt=True), width=config.d_model, dense=dense
+    )

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -13,13 +13,14 @@ from torch import nn
 from narrows.core.pooling import window_means
 from narrows.data import evenly_spread, token_budget_batches
 from narrows.errors import UsageError
-from narrows.hf.sentence_encoder import SentenceEncoder, longest_text, pools, save_modules
+from narrows.hf.sentence_encoder import SentenceEncoder, pools
 from narrows.hf.tokenizers import tokenizer_digest
 from narrows.training.arguments import training_arguments
 from narrows.training.batches import BatchPlan
 from narrows.training.encoders.data import TextRows, collate_rows, read_rows
 from narrows.training.encoders.objective import EncoderObjective, spread_layers
 from narrows.training.encoders.recipe import EncoderRecipe, TextPart
+from narrows.training.encoders.saving import save_student
 from narrows.training.encoders.student import (
     Student,
     build_student,
@@ -32,9 +33,6 @@ from narrows.training.tasks import Plan, Run, find_checkpoint
 from narrows.training.trainer import ClockCheckpoint, JsonLog, NarrowsTrainer, StopSignal
 
 __all__ = ["EncoderTrainer", "build_run", "plan_run"]
-
-_SHORT = 8
-
 
 class EncoderTrainer(NarrowsTrainer):
     """Runs an `EncoderObjective`."""
@@ -98,7 +96,7 @@ def build_run(recipe: EncoderRecipe, *, data: Path, output: Path, quiet: bool = 
         eval_dataset=rows if recipe.data.tune else None,
         callbacks=[stop, ClockCheckpoint(), JsonLog(output / "log.jsonl")],
     )
-    return Run(trainer, stop, _plan(recipe, rows, batches), partial(_save, student, tokenizer, recipe))
+    return Run(trainer, stop, _plan(recipe, rows, batches), partial(save_student, student.encoder, tokenizer, recipe))
 
 
 def _tokenizers(recipe: EncoderRecipe, runs: Path | None) -> tuple[Any, Any | None]:
@@ -190,27 +188,3 @@ def _arguments(recipe: EncoderRecipe, output: Path, *, quiet: bool) -> Any:
     return training_arguments(
         recipe.optimiser, output, evaluate_every=recipe.evaluate_every, metric=metric, quiet=quiet, **others
     )
-
-
-def _save(student: Student, tokenizer: Any, recipe: EncoderRecipe, folder: Path) -> None:
-    encoder = student.encoder
-    cast(Any, encoder.model).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    if recipe.losses.embedding:
-        dense = encoder.dense
-        width = dense.in_features if dense is not None else sizes_of(encoder, _SHORT, "student").vector
-        save_modules(
-            folder,
-            pooling=recipe.model.pooling,
-            width=width,
-            max_tokens=_longest(encoder.model, tokenizer, recipe),
-            dense=dense,
-        )
-
-
-def _longest(model: nn.Module, tokenizer: Any, recipe: EncoderRecipe) -> int:
-    """What model and tokenizer allow, or where they have no limit, what was trained."""
-    try:
-        return longest_text(model, tokenizer)
-    except UsageError:
-        return max(recipe.data.lengths)

@@ -71,7 +71,8 @@ class EncoderObjective:
         states = bool(losses.hidden)
         ours: Reading = model(ids, mask, states=states)
         with torch.no_grad():
-            theirs = self._teacher.read(batch.get("teacher_ids", ids), batch.get("teacher_mask", mask), states=states)
+            rows = {"input_ids": batch.get("teacher_ids", ids), "attention_mask": batch.get("teacher_mask", mask)}
+            theirs = self._teacher.read(rows, states=states)
         sums: dict[str, Tensor] = {}
         if losses.embedding:
             sums["embedding"] = embedding_distance(ours.embedding, theirs.embedding, distance=losses.distance)

@@ -23,22 +23,23 @@ class StudentSection(Section):
     checkpoint: folder, hub id, or the output of another run, such as what `narrows convert` made; or `config`.
     config: fields of a model with random weights, its `model_type` among them; it reads with the teacher's tokenizer,
         whose size and padding it gets where the fields do not say.
-    pooling: of its states into the vector: `mean`, or `cls`, the first one.
+    pooling: of its states into the vector: `mean`, `max`, or `cls`, the first one; as its checkpoint says, or mean,
+        unless named here.
     """
 
     checkpoint: str | None = None
     config: dict[str, Any] | None = None
-    pooling: Literal["mean", "cls"] = "mean"
+    pooling: Literal["mean", "cls", "max"] | None = None
 
 
 class TeacherSection(Section):
     """Attributes:
     checkpoint: folder or hub id of any encoder, or the output of another run.
-    pooling: what its `modules.json` says, or mean, unless named here.
+    pooling: as its checkpoint says, or mean, unless named here.
     """
 
     checkpoint: str
-    pooling: Literal["mean", "cls"] | None = None
+    pooling: Literal["mean", "cls", "max"] | None = None
 
 
 class EncoderLossSection(Section):
@@ -158,8 +159,9 @@ class EncoderRecipe(Recipe):
         """What a distilled encoder is."""
         parts = [("train", part) for part in self.data.train] + [("tune", part) for part in self.data.tune]
         lines = [f"- {use}: `{part.file}` ({part.format})" for use, part in parts]
+        pooling = "" if self.model.pooling is None else f", pooling `{self.model.pooling}`"
         about = (
-            f"An encoder distilled from `{self.teacher.checkpoint}` on raw text, pooling `{self.model.pooling}`.\n"
+            f"An encoder distilled from `{self.teacher.checkpoint}` on raw text{pooling}.\n"
             "Load it with transformers' `AutoModel` after `narrows.register_all()`."
         )
         return CardText(family="encoder", about=about, data="\n".join(lines))

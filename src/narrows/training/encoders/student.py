@@ -18,14 +18,14 @@ from transformers import (
 from narrows.errors import ConversionError, UsageError
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
-from narrows.hf.sentence_encoder import Reading, SentenceEncoder, dense_of, pooling_of
+from narrows.hf.sentence_encoder import Reading, SentenceEncoder, load_sentence_encoder
+from narrows.hf.sentence_layout import load_dense, pooling_of, read_layout
 from narrows.training.encoders.recipe import EncoderRecipe
 from narrows.training.tasks import find_checkpoint
 
 __all__ = ["Sizes", "Student", "build_student", "load_teacher", "load_tokenizer", "sizes_of", "student_folder"]
 
-_AUTO: Mapping[str | None, Any] = {
-    None: AutoModel,
+_HEADED: Mapping[str, Any] = {
     "sequence-classification": AutoModelForSequenceClassification,
     "masked-lm": AutoModelForMaskedLM,
 }
@@ -76,7 +76,8 @@ class Student(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, *, states: bool) -> Reading:
         """As `SentenceEncoder.read`, with the states as wide as the teacher's."""
-        reading = self.encoder.read(input_ids, attention_mask, states=states)
+        batch = {"input_ids": input_ids, "attention_mask": attention_mask}
+        reading = self.encoder.read(batch, states=states)
         if self.state_projection is None:
             return reading
         return reading._replace(states=tuple(self.state_projection(state) for state in reading.states))
@@ -100,7 +101,7 @@ def load_tokenizer(checkpoint: str) -> Any:
         ConversionError: there is none.
     """
     register_all()
-    folder = checkpoint_folder(checkpoint)
+    folder = read_layout(checkpoint_folder(checkpoint)).folder
     require_tokenizer(folder)
     return AutoTokenizer.from_pretrained(folder)
 
@@ -112,17 +113,12 @@ def load_teacher(recipe: EncoderRecipe, *, runs: Path | None) -> SentenceEncoder
         ConversionError: no checkpoint, or one whose head is not trained.
     """
     checkpoint = find_checkpoint(recipe.teacher.checkpoint, runs)
-    register_all()
-    folder = checkpoint_folder(checkpoint)
-    model, info = _AUTO[recipe.head].from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
-    missing = sorted(info["missing_keys"])
-    if recipe.head is not None and missing:
+    teacher, missing = _load(checkpoint, recipe.head, recipe.teacher.pooling)
+    if missing:
         raise ConversionError(
             f"expected a teacher with a trained head for {recipe.head}, got {checkpoint} without {missing[0]}; "
             "train it first, or leave out 'head' and 'losses.logits'"
         )
-    pooling = recipe.teacher.pooling or pooling_of(folder)
-    teacher = SentenceEncoder(model, pooling=pooling, dense=dense_of(folder))
     return teacher.eval().requires_grad_(False)
 
 
@@ -136,16 +132,13 @@ def build_student(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: An
 
     Raises:
         UsageError: fields that no config has, texts that are too long for one of the two, layers that are not there,
-            another head than the teacher's, or a linear layer of another width.
+            another head than the teacher's, two heads where a checkpoint has room for one, or a linear layer of another width.
     """
     checkpoint = student_folder(recipe, runs)
     if checkpoint is None:
-        model, dense = _from_config(recipe, teacher, tokenizer), None
+        encoder = SentenceEncoder(_from_config(recipe, teacher, tokenizer), pooling=recipe.model.pooling or "mean")
     else:
-        folder = checkpoint_folder(checkpoint)
-        config = _without_dropout(AutoConfig.from_pretrained(folder), recipe.optimiser.dropout)
-        model, dense = _AUTO[recipe.head].from_pretrained(folder, config=config, dtype=torch.float32), dense_of(folder)
-    encoder = SentenceEncoder(model, pooling=recipe.model.pooling, dense=dense)
+        encoder, _ = _load(checkpoint, recipe.head, recipe.model.pooling, dropout=recipe.optimiser.dropout)
     longest = max(recipe.data.lengths)
     theirs, ours = sizes_of(teacher, longest, "teacher"), sizes_of(encoder, longest, "student")
     if ours.classes != theirs.classes:
@@ -153,8 +146,14 @@ def build_student(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: An
             f"expected a student with the teacher's {theirs.classes} classes or tokens, got {ours.classes}; choose "
             "models of one vocabulary and the same labels"
         )
+    if recipe.head is not None and recipe.losses.embedding and ours.slots[-1] < longest:
+        raise UsageError(
+            f"expected vectors or logits of a student that gets shorter, whose checkpoint has one head only, got both "
+            f"and a {type(encoder.model).__name__}; set 'losses.embedding' to 0, or leave out 'head' and "
+            "'losses.logits'"
+        )
     if recipe.losses.embedding and ours.vector != theirs.vector:
-        if dense is not None:
+        if encoder.dense is not None:
             raise UsageError(
                 f"expected a student whose linear layer gives the teacher's {theirs.vector} numbers, got "
                 f"{ours.vector}; choose one without such a layer"
@@ -178,9 +177,12 @@ def sizes_of(encoder: SentenceEncoder, length: int, who: str) -> Sizes:
     """
     training = encoder.training
     ids = torch.ones(1, length, dtype=torch.long, device=next(encoder.parameters()).device)
+    mask = torch.ones_like(ids)
+    # With padding, so that states of which nothing tells what they stand for are refused before the first step.
+    mask[:, -1] = 0
     try:
         with torch.no_grad():
-            reading = encoder.eval().read(ids, torch.ones_like(ids), states=True)
+            reading = encoder.eval().read({"input_ids": ids, "attention_mask": mask}, states=True)
     except (IndexError, RuntimeError) as error:
         raise UsageError(
             f"expected a {who} that reads the {length} tokens of 'data.lengths', got {' '.join(str(error).split())}; "
@@ -191,6 +193,30 @@ def sizes_of(encoder: SentenceEncoder, length: int, who: str) -> Sizes:
     classes = None if reading.logits is None else reading.logits.shape[-1]
     slots = tuple(state.shape[1] for state in reading.states)
     return Sizes(reading.embedding.shape[-1], slots, reading.states[-1].shape[-1], classes)
+
+
+def _load(
+    checkpoint: str, head: str | None, pooling: str | None, *, dropout: float | None = None
+) -> tuple[SentenceEncoder, list[str]]:
+    """A checkpoint's encoder in fp32, and the weights of its head that are not there.
+
+    Args:
+        checkpoint: folder or hub id.
+        head: one of `_HEADED`, or None.
+        pooling: None: as the checkpoint says.
+        dropout: in the place of the checkpoint's own; None: that.
+    """
+    register_all()
+    folder = checkpoint_folder(checkpoint)
+    layout = read_layout(folder)
+    config = None if dropout is None else _without_dropout(AutoConfig.from_pretrained(layout.folder), dropout)
+    if head is None:
+        return load_sentence_encoder(layout, checkpoint, pooling=pooling, config=config)[1], []
+    model, info = _HEADED[head].from_pretrained(
+        layout.folder, config=config, dtype=torch.float32, output_loading_info=True
+    )
+    said = pooling or pooling_of(layout, checkpoint) or "mean"
+    return SentenceEncoder(model, pooling=said, dense=load_dense(layout), name=checkpoint), sorted(info["missing_keys"])
 
 
 def _from_config(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: Any) -> Any:
@@ -216,7 +242,8 @@ def _from_config(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: Any
         config = _without_dropout(AutoConfig.for_model(kind, **fields), recipe.optimiser.dropout)
         # Where a config has several models (Funnel), transformers 5.24 goes through these without asking for None.
         config.architectures = config.architectures or []
-        return _AUTO[recipe.head].from_config(config, dtype=torch.float32)
+        auto: Any = AutoModel if recipe.head is None else _HEADED[recipe.head]
+        return auto.from_config(config, dtype=torch.float32)
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"expected fields of a {kind} that go together in 'model.config', got {fields} "

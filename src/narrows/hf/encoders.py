@@ -29,7 +29,7 @@ from narrows.errors import ConversionError, UsageError
 from narrows.hf.checkpoints import require_finite, require_tokenizer
 from narrows.hf.register import register_all
 
-__all__ = ["Encoder", "load_classifier", "load_encoder", "place"]
+__all__ = ["Encoder", "accepted_inputs", "load_classifier", "load_encoder", "place"]
 
 # Their outputs change with the padding of the batch (convolutions, pooling, Fourier transforms, blocks).
 _CHANGED_BY_PADDING = frozenset(
@@ -68,8 +68,8 @@ class Encoder:
 
     @cached_property
     def accepted(self) -> frozenset[str]:
-        """Names of the inputs that the model takes; not each takes all that its tokenizer makes."""
-        return frozenset(inspect.signature(self.model.forward).parameters)
+        """See `accepted_inputs`."""
+        return accepted_inputs(self.model)
 
     def __call__(self, batch: Mapping[str, torch.Tensor]) -> Any:
         """The model's outputs for a padded batch; it gets the mask only where it asks for one."""
@@ -108,6 +108,11 @@ class Encoder:
         return found.hexdigest()
 
 
+def accepted_inputs(model: torch.nn.Module) -> frozenset[str]:
+    """Names of the inputs that a model takes; not each takes all that its tokenizer makes."""
+    return frozenset(inspect.signature(model.forward).parameters)
+
+
 def place(device: str) -> str:
     """The device that `auto`, `cpu` or `cuda` means here.
 
@@ -120,7 +125,9 @@ def place(device: str) -> str:
     return ("cuda" if here else "cpu") if device == "auto" else device
 
 
-def load_encoder(folder: Path, checkpoint: str | Path, *, dtype: str = "float32", with_pooler: bool = False) -> Encoder:
+def load_encoder(
+    folder: Path, checkpoint: str | Path, *, dtype: str = "float32", with_pooler: bool = False, config: Any = None
+) -> Encoder:
     """An encoder without a head, on the CPU.
 
     Args:
@@ -128,13 +135,14 @@ def load_encoder(folder: Path, checkpoint: str | Path, *, dtype: str = "float32"
         checkpoint: what it was asked for by.
         dtype: `float32` or `bfloat16`, of its weights.
         with_pooler: whether the model's own vector is wanted, so that its weights must be there.
+        config: in the place of the checkpoint's own.
 
     Raises:
         ConversionError: no encoder (a decoder, or both), or weights are missing, damaged or not finite.
         UsageError: another dtype.
     """
     _require_dtype(dtype)
-    config = _config(folder)
+    config = _config(folder) if config is None else config
     _require_both_ways(config, checkpoint)
     auto: Any = AutoModelForTextEncoding if type(config) in MODEL_FOR_TEXT_ENCODING_MAPPING else AutoModel
     if config.model_type == "longt5":
