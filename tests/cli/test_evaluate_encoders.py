@@ -2,12 +2,15 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
+import torch
 
+from narrows import Embedder
 from narrows.cli.main import main
 from narrows.evaluation.encoders import evaluate_retrieval
-from narrows.hf.sentence_encoder import embed_texts, load_sentence_encoder
+from narrows.hf.sentence_layout import SentenceLayout, save_layout
 
 _PLACES = ("old mill", "gold road", "green island", "stone house", "white horse", "long river")
 
@@ -51,12 +54,51 @@ def test_retrieval_is_what_the_library_finds(model, reqa, capsys, tmp_path) -> N
     code, out, _ = _run(capsys, model, reqa, "--task", "retrieval", "--json", "--pooling", "cls")
     assert code == 0
     figures = json.loads(out)
-    encoder, tokenizer = load_sentence_encoder(model, pooling="cls")
-    expected = evaluate_retrieval(lambda texts: embed_texts(encoder, tokenizer, texts).vectors, read_retrieval(reqa))
+    expected = evaluate_retrieval(Embedder.from_pretrained(model, pooling="cls").embed, read_retrieval(reqa))
     assert figures["scores"]["mrr@10"]["mean"] == pytest.approx(expected.scores["mrr@10"].mean)
     assert figures["reading"] == {"pooling": "cls", "max_input_tokens": 128, "texts_cut": 0}
     assert (figures["queries"], figures["candidates"], figures["width"]) == (6, 6, 24)
     assert figures == json.loads((tmp_path / "model" / "evaluation" / "test-retrieval.scores.json").read_text())
+
+
+def test_the_checkpoints_own_layout_is_what_is_scored(model, reqa, capsys) -> None:
+    """Length, prompts, pooling and linear layer."""
+    from narrows.data import read_retrieval
+
+    torch.manual_seed(0)
+    prompts = {"query": "the king ", "passage": "a boat "}
+    layout = SentenceLayout(Path(model), pooling="max", normalize=True, max_tokens=11, prompts=prompts)
+    save_layout(layout, width=24, dense=torch.nn.Linear(24, 5))
+    code, out, _ = _run(capsys, model, reqa, "--task", "retrieval", "--json")
+    figures = json.loads(out)
+    assert code == 0 and figures["width"] == 5
+    assert figures["reading"] == {
+        "pooling": "max",
+        "max_input_tokens": 11,
+        "prompts": {"queries": "the king ", "candidates": "a boat "},
+        "texts_cut": figures["reading"]["texts_cut"],
+    }
+    sides = [Embedder.from_pretrained(model, prompt=prompt) for prompt in prompts.values()]
+    queries, candidates = (lambda texts, by=by: by.embed(texts, truncate=True) for by in sides)
+    expected = evaluate_retrieval(candidates, read_retrieval(reqa), embed_queries=queries)
+    for name, score in expected.scores.items():
+        assert figures["scores"][name]["mean"] == pytest.approx(score.mean)
+
+
+def test_a_candidate_without_words_has_a_vector_too(model, reqa, capsys) -> None:
+    document = json.loads(reqa.read_text())
+    document["candidates"].append("")
+    reqa.write_text(json.dumps(document))
+    code, out, _ = _run(capsys, model, reqa, "--task", "retrieval", "--json")
+    assert code == 0 and json.loads(out)["candidates"] == 7
+
+
+def test_data_that_is_not_there(model, tmp_path, capsys) -> None:
+    for arguments in (["--task", "retrieval"], ["--task", "probe"], []):
+        name = "none.zip" if "probe" in arguments else "none.json"
+        code, _, err = _run(capsys, model, tmp_path / name, *arguments)
+        assert code == 2 and f"{name}: expected a file, got nothing at this path; check the path." in err
+        assert "--data" not in err
 
 
 def test_a_probe_beside_another_encoder(model, tables, capsys, tmp_path) -> None:

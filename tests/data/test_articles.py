@@ -174,7 +174,7 @@ def test_another_kind_of_name_is_refused(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["wiki.txt", "wiki.xml.bz2", "wiki.json"])
 def test_a_missing_file_is_named(tmp_path, name):
-    fails(tmp_path / name, "expected a file, got nothing at this path; check --data or NARROWS_DATA.$")
+    fails(tmp_path / name, "expected a file, got nothing at this path; check the path.$")
 
 
 def _damaged(data: bytes) -> bytes:

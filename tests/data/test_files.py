@@ -55,7 +55,7 @@ def test_json_that_python_will_not_make_is_refused(tmp_path, text, reason):
 
 @pytest.mark.parametrize("read", [lambda path: load_json(path, "a record"), lambda path: list(lines(path))])
 def test_a_file_that_cannot_be_read_is_named(tmp_path, read):
-    with pytest.raises(UsageError, match=r"no\.json: expected a file, got nothing at this path; check --data"):
+    with pytest.raises(UsageError, match=r"no\.json: expected a file, got nothing at this path; check the path"):
         read(tmp_path / "no.json")
     with pytest.raises(UsageError, match="expected a readable file, got Is a directory; check the path"):
         read(tmp_path)

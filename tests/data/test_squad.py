@@ -141,7 +141,7 @@ def test_malformed_squad_file(tmp_path, document, pattern):
 
 @pytest.mark.parametrize("read", [read_squad, read_qamr, read_reqa_pairs, read_split])
 def test_unreadable_files(tmp_path, read):
-    fails(read, tmp_path / "absent.json", "expected a file, got nothing at this path; check --data")
+    fails(read, tmp_path / "absent.json", "expected a file, got nothing at this path; check the path")
     plain = tmp_path / "plain.json.gz"
     plain.write_text("{}")
     fails(read, plain, "expected UTF-8 text, plain or gzip as its name says, got .*; fetch it again or rename it")

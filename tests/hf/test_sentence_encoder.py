@@ -2,71 +2,84 @@
 
 import json
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
-from narrows.errors import ConversionError, UsageError
-from narrows.hf.sentence_encoder import (
-    SentenceEncoder,
-    embed_texts,
-    load_sentence_encoder,
-    longest_text,
-    read_rows,
-    save_modules,
-)
+from narrows import Embedder
+from narrows.errors import ConversionError
+from narrows.hf.encoders import Encoder
+from narrows.hf.sentence_encoder import SentenceEncoder, load_sentence_encoder
+from narrows.hf.sentence_layout import SentenceLayout, load_dense, read_layout, save_layout
+from narrows.serving.batching import Batcher
 
 _TEXTS = ("the king walked", "a", "the boat went down the river to the old mill", "")
+
+
+def _vectors(embedder, texts, **options) -> np.ndarray:
+    windows = embedder.windows(texts, wordless=True, **options)
+    return np.stack([row.value for window in windows for row in window])
 
 
 @pytest.fixture
 def saved(tiny_bert, tmp_path):
     """A checkpoint with a pooling, and perhaps a linear layer."""
 
-    def make(pooling="mean", dense=None):
+    def make(pooling="mean", dense=None, **fields):
         folder = tmp_path / f"{pooling}-{dense is not None}"
         shutil.copytree(tiny_bert, folder)
-        save_modules(folder, pooling=pooling, width=24, max_tokens=64, dense=dense)
+        layout = SentenceLayout(folder, **{"pooling": pooling, "normalize": True, "max_tokens": 64, **fields})
+        save_layout(layout, width=24, dense=dense)
         return folder
 
     return make
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "pooler_output"])
 @pytest.mark.parametrize("projected", [False, True])
-def test_the_vectors_are_those_of_sentence_transformers(pooling, projected, saved) -> None:
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_vectors_are_those_of_sentence_transformers(pooling, projected, normalize, saved) -> None:
     peer = pytest.importorskip("sentence_transformers")
     torch.manual_seed(0)
-    folder = saved(pooling, nn.Linear(24, 7, bias=False) if projected else None)
-    encoder, tokenizer = load_sentence_encoder(folder)
-    assert encoder.pooling == pooling
+    folder = saved(pooling, nn.Linear(24, 7, bias=pooling == "max") if projected else None, normalize=normalize)
+    embedder = Embedder.from_pretrained(folder)
+    assert (embedder.pooling, embedder.normalize, embedder.width) == (pooling, normalize, 7 if projected else 24)
     expected = peer.SentenceTransformer(str(folder), device="cpu").encode(list(_TEXTS))
-    found = embed_texts(encoder, tokenizer, _TEXTS)
-    np.testing.assert_allclose(found.vectors, expected, atol=1e-5)
-    assert found.truncated == 0
+    np.testing.assert_allclose(_vectors(embedder, _TEXTS), expected, atol=1e-5)
+
+
+def test_a_layout_that_is_written_is_read_again(saved) -> None:
+    prompts = {"prompts": {"query": "q: ", "document": ""}, "default_prompt_name": "query"}
+    fields = {"prompts": prompts["prompts"], "default_prompt": "query", "lowercase": True, "pools_prompt": False}
+    folder = saved("max", nn.Linear(24, 3), **fields)
+    expected = SentenceLayout(folder, "max", folder / "2_Dense", True, 64, **fields)
+    assert read_layout(folder) == expected
+    assert read_layout(saved("cls", normalize=False))._replace(folder=folder) == SentenceLayout(
+        folder, "cls", max_tokens=64
+    )
+
+
+def test_a_linear_layer_counts_in_what_vectors_depend_on(saved, tiny_bert) -> None:
+    torch.manual_seed(0)
+    folder = saved("mean", nn.Linear(24, 5))
+    settings = Embedder.from_pretrained(folder).settings()
+    shutil.rmtree(folder)
+    assert settings["model"] != Embedder.from_pretrained(saved("mean", nn.Linear(24, 5))).settings()["model"]
+    assert settings["model"] != Embedder.from_pretrained(tiny_bert).settings()["model"]
 
 
 def test_a_vector_is_the_same_alone_as_in_a_batch(tiny_bert) -> None:
-    encoder, tokenizer = load_sentence_encoder(tiny_bert)
+    embedder, narrow = (Embedder.from_pretrained(tiny_bert, normalize=True, batch_tokens=n) for n in (8192, 1))
     told = []
-    together = embed_texts(encoder, tokenizer, _TEXTS, on_texts=told.append).vectors
-    alone = [embed_texts(encoder, tokenizer, [text], batch_tokens=1).vectors[0] for text in _TEXTS]
+    together = _vectors(embedder, _TEXTS, on_tokens=told.append)
+    alone = [_vectors(narrow, [text])[0] for text in _TEXTS]
     np.testing.assert_allclose(together, alone, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-6)
-    assert sum(told) == 4
-    assert embed_texts(encoder, tokenizer, []).vectors.shape[0] == 0
-
-
-def test_texts_that_are_cut_are_counted(tiny_bert) -> None:
-    encoder, tokenizer = load_sentence_encoder(tiny_bert)
-    # 3, 5 and 6 tokens with the special ones.
-    texts = ["king", "the old mill", "the old mill king"]
-    assert embed_texts(encoder, tokenizer, texts, max_tokens=5).truncated == 1
-    assert embed_texts(encoder, tokenizer, texts, max_tokens=4).truncated == 2
+    assert sum(told) == sum(row.tokens for window in embedder.windows(_TEXTS, wordless=True) for row in window)
 
 
 def test_a_model_with_a_head_gives_the_same_states_and_logits(tiny_bert) -> None:
@@ -74,11 +87,10 @@ def test_a_model_with_a_head_gives_the_same_states_and_logits(tiny_bert) -> None
     plain = AutoModel.from_pretrained(tiny_bert).eval()
     headed = AutoModelForMaskedLM.from_pretrained(tiny_bert).eval()
     batch = tokenizer(["the king", "a boat on the river"], padding=True, return_tensors="pt")
-    inputs = batch["input_ids"], batch["attention_mask"]
     with torch.inference_mode():
-        ours = read_rows(plain, *inputs, pooling="mean", states=True)
-        theirs = read_rows(headed, *inputs, pooling="mean", states=True)
-        only_logits = read_rows(headed, *inputs, pooling="cls")
+        ours = SentenceEncoder(plain, pooling="mean").read(batch, states=True)
+        theirs = SentenceEncoder(headed, pooling="mean").read(batch, states=True)
+        only_logits = SentenceEncoder(headed, pooling="cls").read(batch)
     torch.testing.assert_close(ours.embedding, theirs.embedding)
     assert len(ours.states) == len(theirs.states) == 6 and not only_logits.states
     assert ours.logits is None and theirs.logits is not None
@@ -90,10 +102,12 @@ class _Shorter(nn.Module):
 
     class config:
         separate_cls = True
+        hidden_size = 24
+        model_type = "shorter"
 
     def __init__(self, model, says):
         super().__init__()
-        self.model, self.says = model, says
+        self.model, self.says, self.device = model, says, torch.device("cpu")
 
     def forward(self, input_ids, attention_mask, **options):
         from narrows.core.pooling import window_means
@@ -109,12 +123,11 @@ class _Shorter(nn.Module):
 
 @pytest.mark.parametrize("says", [True, False])
 def test_states_that_are_fewer_than_the_tokens_are_pooled_where_real(says, tiny_bert) -> None:
-    plain, tokenizer = load_sentence_encoder(tiny_bert)
-    encoder = SentenceEncoder(_Shorter(plain.model, says), pooling="mean").eval()
-    encoder.model.config.max_position_embeddings = 128
-    together = embed_texts(encoder, tokenizer, _TEXTS, max_tokens=128).vectors
-    alone = np.stack([embed_texts(encoder, tokenizer, [text], max_tokens=128).vectors[0] for text in _TEXTS])
-    np.testing.assert_allclose(together, alone, atol=1e-5)
+    shorter = _Shorter(AutoModel.from_pretrained(tiny_bert).eval(), says)
+    encoder = Encoder("shorter", shorter, AutoTokenizer.from_pretrained(tiny_bert))
+    embedder = Embedder(encoder, Batcher(encoder, max_tokens=128), pooling="mean", normalize=True)
+    alone = np.concatenate([_vectors(embedder, [text]) for text in _TEXTS])
+    np.testing.assert_allclose(_vectors(embedder, _TEXTS), alone, atol=1e-5)
 
 
 def test_states_that_come_block_by_block_are_taken_in_a_row(tiny_bert) -> None:
@@ -123,40 +136,44 @@ def test_states_that_come_block_by_block_are_taken_in_a_row(tiny_bert) -> None:
     class InBlocks(nn.Module):
         config = plain.config
 
-        def forward(self, **inputs):
-            outputs = plain(**inputs)
+        def forward(self, input_ids, attention_mask, **options):
+            outputs = plain(input_ids=input_ids, attention_mask=attention_mask, **options)
             outputs.hidden_states = (outputs.hidden_states[:3], outputs.hidden_states[3:])
             return outputs
 
     ids = torch.tensor([[2, 50, 60, 3]])
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     with torch.inference_mode():
-        found = read_rows(InBlocks(), ids, torch.ones_like(ids), pooling="mean", states=True)
-        expected = read_rows(plain, ids, torch.ones_like(ids), pooling="mean", states=True)
+        found = SentenceEncoder(InBlocks(), pooling="mean").read(batch, states=True)
+        expected = SentenceEncoder(plain, pooling="mean").read(batch, states=True)
     assert len(found.states) == 6
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(found.states, expected.states, strict=True))
 
 
-def test_what_is_refused(saved, tiny_seq2seq) -> None:
+def test_what_is_refused(saved) -> None:
     folder = saved()
     config = json.loads((folder / "1_Pooling" / "config.json").read_text())
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({**config, "pooling_mode_max_tokens": True}))
-    with pytest.raises(
-        ConversionError, match="expected mean or cls as the pooling of .*, got mean_tokens and max_tokens"
-    ):
-        load_sentence_encoder(folder)
-    assert load_sentence_encoder(folder, pooling="cls")[0].pooling == "cls"
-    with pytest.raises(
-        ConversionError, match="expected an encoder in .*, got a model that writes text; choose a model"
-    ):
-        load_sentence_encoder(tiny_seq2seq("t5"))
+    with pytest.raises(ConversionError, match=r"expected a checkpoint with a pooling of cls, max, mean, got .*max\+mean"):
+        load_sentence_encoder(read_layout(folder), folder)
+    assert load_sentence_encoder(read_layout(folder), folder, pooling="cls")[1].pooling == "cls"
     other = saved("cls", nn.Linear(24, 3))
-    fields = json.loads((other / "2_Dense" / "config.json").read_text())
-    fields["activation_function"] = "torch.nn.modules.activation.Tanh"
-    (other / "2_Dense" / "config.json").write_text(json.dumps(fields))
-    with pytest.raises(
-        ConversionError, match="expected one linear layer without an activation after the pooling .*Tanh"
-    ):
-        load_sentence_encoder(other)
-    limitless = SimpleNamespace(config=SimpleNamespace(), model_max_length=10**30)
-    with pytest.raises(UsageError, match="expected a longest text, since neither the encoder nor its tokenizer names"):
-        longest_text(limitless, limitless)  # type: ignore[arg-type]
+    path = other / "2_Dense" / "config.json"
+    fields = json.loads(path.read_text())
+    for change, said in [
+        ({"activation_function": "torch.nn.modules.activation.Tanh"}, "one with torch.nn.modules.activation.Tanh"),
+        ({"use_residual": True}, "one with a residual"),
+    ]:
+        path.write_text(json.dumps({**fields, **change}))
+        with pytest.raises(
+            ConversionError, match=f"expected one linear layer without an activation after the pooling .*{said}"
+        ):
+            load_dense(read_layout(other))
+    path.write_text(json.dumps(fields))
+    weights = load_file(other / "2_Dense" / "model.safetensors")
+    save_file({"linear.weight": weights["linear.weight"][:, :9].contiguous()}, other / "2_Dense" / "model.safetensors")
+    with pytest.raises(ConversionError, match="expected a linear layer over the 24 numbers of .*, got one over 9 in"):
+        load_sentence_encoder(read_layout(other), other)
+    save_file({"weight.g": weights["linear.bias"]}, other / "2_Dense" / "model.safetensors")
+    with pytest.raises(ConversionError, match=r"expected linear\.weight and perhaps linear\.bias in .*, got weight\.g; c"):
+        load_sentence_encoder(read_layout(other), other)

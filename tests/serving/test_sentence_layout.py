@@ -120,10 +120,10 @@ def test_modules_and_poolings_that_are_not_known_are_refused(sentences) -> None:
         Embedder.from_pretrained(folder)
     assert Embedder.from_pretrained(folder, pooling="mean").pooling == "mean"
     modules = json.loads((folder / "modules.json").read_text())
-    modules.append({"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"})
+    modules.append({"idx": 2, "name": "2", "path": "2_LSTM", "type": "sentence_transformers.models.LSTM"})
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(
-        ConversionError, match=r"expected the modules .* in .*modules\.json, got Transformer, Pooling, De"
+        ConversionError, match=r"expected the modules .* in .*modules\.json, got Transformer, Pooling, LS"
     ):
         Embedder.from_pretrained(folder)
     (folder / "modules.json").write_text("[]")

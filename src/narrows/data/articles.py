@@ -93,7 +93,7 @@ def _text(path: Path) -> str:
         unpack = _UNPACK.get(path.suffix)
         return (data if unpack is None else unpack(data)).decode("utf-8")
     except FileNotFoundError as error:
-        raise UsageError(f"{path}: expected a file, got nothing at this path; check --data or NARROWS_DATA.") from error
+        raise UsageError(f"{path}: expected a file, got nothing at this path; check the path.") from error
     except _UNREADABLE as error:
         raise UsageError(
             f"{path}: expected UTF-8 text, plain or packed as its name says, got {error}; fetch it again or rename it."

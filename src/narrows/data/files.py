@@ -123,7 +123,7 @@ def lines(path: Path) -> Iterator[str]:
 def unreadable(path: Path, error: Exception) -> UsageError:
     """The sentence for a file that cannot be read as text."""
     if isinstance(error, FileNotFoundError):
-        return UsageError(f"{path}: expected a file, got nothing at this path; check --data or NARROWS_DATA.")
+        return UsageError(f"{path}: expected a file, got nothing at this path; check the path.")
     if isinstance(error, OSError) and error.strerror:
         return UsageError(
             f"{path}: expected a readable file, got {error.strerror}; check the path and its permissions."

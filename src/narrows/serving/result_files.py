@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
+from narrows._lock import hold
 from narrows._text import shown
 from narrows.documents.texts import Text
 from narrows.errors import OutputError, UsageError
@@ -61,7 +62,8 @@ class ResultFile:
     """Rows for `path`, kept in `path` + `.partial` until all are there.
 
     Beside them lies `.partial.texts`: the settings, then a line a text with its digest, which is how a later run with
-    the same settings knows the texts that are done. A window of rows counts as done when its last line is written.
+    the same settings knows the texts that are done. A window of rows counts as done when its last line is written. That
+    file is locked, so that two processes never write the same rows.
 
     Args:
         path: of the finished file.
@@ -70,7 +72,8 @@ class ResultFile:
         force: whether another run's rest is given up where it does not fit.
 
     Raises:
-        UsageError: the rest of a run with other settings.
+        UsageError: the rest of a run with other settings, another process that writes it, or a finished file where
+            `force` is not set.
         OutputError: the disk is full or cannot be written.
 
     Example:
@@ -97,11 +100,11 @@ class ResultFile:
 
     def __exit__(self, *_: object) -> None:
         self._data.close()
-        self._notes.close()
-        if not self.totals.texts:
+        if not self.totals.texts and not self._notes.closed:
             # A run that was refused at its first text leaves nothing to go on from.
             self._partial.unlink(missing_ok=True)
             self._journal.unlink(missing_ok=True)
+        self._notes.close()
 
     def remaining(self, texts: Iterable[Text]) -> Iterator[Text]:
         """The texts that are not done, after the done ones have been compared with those of the run before.
@@ -165,36 +168,64 @@ class ResultFile:
             if self._rows.ids_apart:
                 self._write_ids()
             os.replace(self._partial, self.path)
-            self._notes.close()
+            # While it is locked, so that it is nobody else's yet.
             self._journal.unlink()
+            self._notes.close()
         except OSError as error:
             raise self._unwritable(error) from error
         return self.totals
 
     def _open(self) -> None:
-        former = self._former_settings()
-        if former is not None and former != self._settings and not self._force:
-            changed = sorted(name for name in self._settings if former.get(name) != self._settings[name])
-            raise UsageError(
-                f"expected the settings of the run that left {self._partial.name}, got another "
-                f"{', '.join(changed) or 'version'}; give the same, pass --force to begin anew, or name another output"
-            )
-        header = self._rows.header(0)
-        if former != self._settings:
-            self._partial.write_bytes(header)
-            self._journal.write_bytes(self._first_line())
-        self._data, self._notes = self._partial.open("r+b"), self._journal.open("r+b")
+        self._notes = self._held_journal()
+        try:
+            require_free(self.path, force=self._force)
+            former = self._former_settings()
+            if former is not None and former != self._settings and not self._force:
+                changed = sorted(name for name in self._settings if former.get(name) != self._settings[name])
+                raise UsageError(
+                    f"expected the settings of the run that left {self._partial.name}, got another "
+                    f"{', '.join(changed) or 'version'}; give the same, pass --force to begin anew, or name another "
+                    "output"
+                )
+            header = self._rows.header(0)
+            if former != self._settings:
+                self._partial.write_bytes(header)
+                self._notes.seek(0)
+                self._notes.truncate()
+                self._notes.write(self._first_line())
+                self._notes.flush()
+            self._data = self._partial.open("r+b")
+        except BaseException:
+            if not os.fstat(self._notes.fileno()).st_size:
+                self._journal.unlink(missing_ok=True)
+            self._notes.close()
+            raise
         self._ends = (len(header), len(self._first_line()))
+
+    def _held_journal(self) -> IO[bytes]:
+        """The journal, locked; made where there is none."""
+        while True:
+            file = os.fdopen(os.open(self._journal, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+            if not hold(file.fileno()):
+                file.close()
+                raise UsageError(
+                    f"expected {self.path} for this run alone, got another process that writes it; wait for its end, "
+                    "or name another output"
+                )
+            if self._journal.exists() and os.path.samestat(os.fstat(file.fileno()), self._journal.stat()):
+                return file
+            # The run that held it came to its end, and took it away, between our opening and our locking.
+            file.close()
 
     def _first_line(self) -> bytes:
         return f"{json.dumps(self._settings)}\n".encode()
 
     def _former_settings(self) -> dict[str, Any] | None:
         """The settings of a run that was stopped; None: there is none, or it had not begun."""
-        if not (self._partial.is_file() and self._journal.is_file()):
+        if not self._partial.is_file():
             return None
-        with self._journal.open("rb") as file:
-            line = file.readline()
+        self._notes.seek(0)
+        line = self._notes.readline()
         try:
             return json.loads(line) if line.endswith(b"\n") else None
         except ValueError:

@@ -1,6 +1,5 @@
 """A run from start, or from where it stopped, to a saved model."""
 
-import fcntl
 import json
 import os
 import shutil
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from narrows._lock import hold
 from narrows.errors import NarrowsError, UsageError
 from narrows.hf.checkpoints import not_finite
 from narrows.training.card import write_card
@@ -114,16 +114,11 @@ def _alone(output: Path) -> Iterator[None]:
         return
     handle = os.open(output, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not hold(handle):
             raise UsageError(
                 f"expected {output} for this run alone, got another process that trains in it; wait for its end, or "
                 "choose another output folder"
-            ) from error
-        except OSError:
-            # A file system without locks.
-            pass
+            )
         yield
     finally:
         os.close(handle)

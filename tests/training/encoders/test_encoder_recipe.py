@@ -147,7 +147,7 @@ def test_heads_and_layers_of_other_sizes(tiny_bert, make_recipe, text_folder, tm
     from torch import nn
     from transformers import BertForSequenceClassification
 
-    from narrows.hf.sentence_encoder import save_modules
+    from narrows.hf.sentence_layout import SentenceLayout, save_layout
 
     folders = {}
     for labels in (2, 3):
@@ -165,7 +165,11 @@ def test_heads_and_layers_of_other_sizes(tiny_bert, make_recipe, text_folder, tm
     ):
         build_run(recipe, data=text_folder, output=tmp_path / "a", quiet=True)
     shutil.copytree(tiny_bert, tmp_path / "dense")
-    save_modules(tmp_path / "dense", pooling="mean", width=24, max_tokens=64, dense=nn.Linear(24, 7))
+    save_layout(
+        SentenceLayout(tmp_path / "dense", pooling="mean", normalize=True, max_tokens=64),
+        width=24,
+        dense=nn.Linear(24, 7),
+    )
     recipe = make_recipe(model={"config": None, "checkpoint": str(tmp_path / "dense")})
     with pytest.raises(
         UsageError, match="expected a student whose linear layer gives the teacher's 24 numbers, got 7;"

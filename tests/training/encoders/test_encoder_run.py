@@ -8,7 +8,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer, BertForMaskedLM, BertForSequenceClassification
 
-from narrows.hf.sentence_encoder import embed_texts, load_sentence_encoder
+from narrows import Embedder
+from narrows.errors import UsageError
+from narrows.funnel import FunnelConfig
+from narrows.funnel.heads import FunnelForEmbedding
 from narrows.training.run import train
 from narrows.training.tasks import plan_run
 
@@ -90,10 +93,9 @@ def test_the_student_is_an_encoder_that_others_load(make_recipe, text_folder, tm
     model, info = AutoModel.from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
     assert model.config.vocab_size == len(AutoTokenizer.from_pretrained(folder))
-    encoder, tokenizer = load_sentence_encoder(folder)
-    vectors = embed_texts(encoder, tokenizer, _TEXTS).vectors
+    vectors = Embedder.from_pretrained(folder).embed(_TEXTS)
     # As wide as its teacher's: the linear layer is kept.
-    assert vectors.shape == (3, 24) and encoder.dense is not None
+    assert vectors.shape == (3, 24) and (folder / "2_Dense").is_dir()
     card = (folder / "README.md").read_text()
     assert "eval_cosine" in card and "train.txt" in card and "An encoder distilled from" in card
     assert any({"eval_loss", "eval_cosine", "eval_embedding"} <= entry.keys() for entry in _log(tmp_path))
@@ -110,9 +112,7 @@ def test_a_student_of_the_teachers_width_needs_no_layer_and_starts_from_a_checkp
     folder = train(recipe, data=text_folder, output=tmp_path, quiet=True)
     assert not (folder / "2_Dense").exists()
     # It was its teacher, and stays it.
-    teacher, tokenizer = load_sentence_encoder(tiny_bert)
-    student, _ = load_sentence_encoder(folder)
-    ours, theirs = (embed_texts(one, tokenizer, _TEXTS).vectors for one in (student, teacher))
+    ours, theirs = (Embedder.from_pretrained(one, normalize=True).embed(_TEXTS) for one in (folder, tiny_bert))
     np.testing.assert_allclose(ours, theirs, atol=1e-3)
     assert all(entry["eval_cosine"] > 99.99 for entry in _log(tmp_path) if "eval_cosine" in entry)
 
@@ -140,6 +140,67 @@ def test_a_student_that_gets_shorter_learns_the_states_over_its_windows(
     train(recipe, data=text_folder, output=tmp_path, quiet=True)
     found = [entry["eval_hidden"] for entry in _log(tmp_path) if "eval_hidden" in entry]
     assert min(found) < 0.9 * found[0]
+
+
+_FUNNEL = {
+    "block_sizes": [1, 1, 1],
+    "d_model": 16,
+    "n_head": 2,
+    "d_head": 8,
+    "d_inner": 20,
+    "num_decoder_layers": 1,
+    "truncate_seq": False,
+}
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("kind", ["narrows-funnel", "funnel", "checkpoint"])
+def test_a_funnel_is_saved_so_that_it_pools_itself(kind, pooling, make_recipe, text_folder, tmp_path) -> None:
+    """Its states are fewer than its tokens, of which sentence-transformers' own pooling knows nothing."""
+    from narrows.training.encoders.build import build_run
+
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    model = {"config": {**_FUNNEL, "model_type": kind, "architectures": ["FunnelBaseModel"]}, "pooling": pooling}
+    if kind == "checkpoint":
+        torch.manual_seed(0)
+        config = FunnelConfig(**_FUNNEL, vocab_size=410, embedding_pooling=pooling)
+        FunnelForEmbedding(config).save_pretrained(tmp_path / "start")
+        AutoTokenizer.from_pretrained(make_recipe().teacher.checkpoint).save_pretrained(tmp_path / "start")
+        model = {"config": None, "checkpoint": str(tmp_path / "start")}
+    recipe = make_recipe(model=model)
+    run = build_run(recipe, data=text_folder, output=tmp_path / "run", quiet=True)
+    (tmp_path / "model").mkdir()
+    run.save(tmp_path / "model")
+    saved = AutoModel.from_pretrained(tmp_path / "model")
+    assert type(saved) is FunnelForEmbedding and saved.config.embedding_pooling == pooling
+    embedder = Embedder.from_pretrained(tmp_path / "model")
+    found = embedder.embed(_TEXTS)
+    # The teacher's width, by the linear layer.
+    assert found.shape == (3, 24) and embedder.pooling == "pooler_output"
+    peer = sentence_transformers.SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    np.testing.assert_allclose(peer.encode(_TEXTS), found, atol=1e-5)
+    # What was trained, text by text: transformers' own model changes with the padding.
+    student, tokenizer = run.trainer.model.eval(), embedder.encoder.tokenizer  # type: ignore[union-attr]
+    for text, vector in zip(_TEXTS, found, strict=True):
+        rows = tokenizer(text, return_tensors="pt")
+        with torch.no_grad():
+            trained = student(rows["input_ids"], rows["attention_mask"], states=False).embedding
+        np.testing.assert_allclose(torch.nn.functional.normalize(trained, dim=-1)[0], vector, atol=1e-5)
+
+
+def test_a_student_that_gets_shorter_has_one_head(make_recipe, text_folder, tmp_path, headed) -> None:
+    from narrows.training.encoders.build import build_run
+
+    recipe = make_recipe(
+        head="sequence-classification",
+        model={"config": {**_FUNNEL, "model_type": "narrows-funnel", "block_sizes": [1, 1]}},
+        teacher={"checkpoint": headed("sequence-classification")},
+        losses={"embedding": 1.0, "logits": 1.0},
+    )
+    with pytest.raises(
+        UsageError, match="expected vectors or logits of a student that gets shorter, .*FunnelForSequenceClassification"
+    ):
+        build_run(recipe, data=text_folder, output=tmp_path, quiet=True)
 
 
 def test_a_teacher_that_gets_shorter_too_costs_its_own_copy_nothing(

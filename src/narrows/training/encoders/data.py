@@ -180,6 +180,8 @@ def _sentences(parts: Sequence[TextPart], folder: Path, texts: list[tuple[int, i
 
 def _texts(part: TextPart, path: Path) -> Iterator[Sequence[str]]:
     """The paragraphs of each text."""
+    if not path.is_file():
+        raise UsageError(f"expected data at {path}, got no such file; pass --data DIR or set NARROWS_DATA")
     if part.format == "articles":
         yield from (article.paragraphs for article in read_articles(path))
     elif part.format == "pairs":
