@@ -1,19 +1,22 @@
 """`narrows convert --to funnel` and back: from a BERT, from transformers and from the authors' layout."""
 
 import json
+import shutil
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModel, AutoTokenizer, FunnelModel, FunnelTokenizer
 from transformers import FunnelConfig as TransformersConfig
 
-from narrows import register_all
+from narrows import Embedder, register_all
 from narrows.cli.main import main
 from narrows.funnel.authors import export_tensors, net_config_of
 from narrows.funnel.config import FunnelConfig
 from narrows.funnel.convert import TASKS
 from narrows.funnel.heads import FunnelForEmbedding
+from narrows.hf.sentence_layout import SentenceLayout, save_layout
 
 SIZES = {"d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 24, "block_sizes": [1, 1], "num_decoder_layers": 1}
 
@@ -45,6 +48,39 @@ def test_a_bert_becomes_a_sentence_encoder(tiny_bert, tmp_path, capsys) -> None:
     assert main(["convert", str(out), str(tmp_path / "again"), "--to", "transformers", "--quiet"]) == 0
     assert AutoConfig.from_pretrained(tmp_path / "again").model_type == "funnel"
     assert not (tmp_path / "again" / "modules.json").exists()
+
+
+def test_a_sentence_encoder_is_taken_over_with_all_that_its_folder_says(tiny_bert, tmp_path, capsys) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    shutil.copytree(tiny_bert, source)
+    torch.manual_seed(0)
+    layout = SentenceLayout(source, pooling="max", max_tokens=20, prompts={"query": "the king "}, lowercase=True)
+    save_layout(layout, width=24, dense=torch.nn.Linear(24, 5))
+    arguments = ["convert", str(source), str(out), "--to", "funnel", "--block-sizes", "2,1", "--task", "embedding", "-q"]
+    assert main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["embedding_pooling"] == "max"
+    embedder = Embedder.from_pretrained(out)
+    assert (embedder.width, embedder.max_tokens, embedder.normalize) == (5, 20, False)
+    assert embedder.prompts == {"query": "the king "} and (out / "1_Dense" / "model.safetensors").is_file()
+    texts = ["the RIVER", "a house by the lake and the old mill"]
+    np.testing.assert_allclose(embedder.embed(texts), embedder.embed([text.lower() for text in texts]), atol=1e-6)
+    peer = pytest.importorskip("sentence_transformers").SentenceTransformer(str(out), device="cpu")
+    np.testing.assert_allclose(peer.encode(texts), embedder.embed(texts), atol=1e-5)
+    # Over it once more, with another pooling.
+    assert main([*arguments, "--embedding-pooling", "cls", "--force", "--quiet"]) == 0
+    assert AutoModel.from_pretrained(out).config.embedding_pooling == "cls"
+
+
+def test_a_split_encoder_keeps_the_pooling(tiny_bert, tmp_path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    shutil.copytree(tiny_bert, source)
+    save_layout(SentenceLayout(source, pooling="cls", normalize=True, max_tokens=50), width=24)
+    shape = ["--task", "encoder", "-k", "0", "--passage-positions", "continue", "--quiet"]
+    assert main(["convert", str(source), str(out), *shape]) == 0
+    ours, theirs = (Embedder.from_pretrained(folder) for folder in (out, source))
+    assert (ours.pooling, ours.normalize, ours.max_tokens) == ("cls", True, 50)
+    texts = ["the river", "a house by the lake"]
+    np.testing.assert_allclose(ours.embed(texts), theirs.embed(texts), atol=1e-5)
 
 
 def test_options_of_a_funnel(tiny_bert, tmp_path, capsys) -> None:

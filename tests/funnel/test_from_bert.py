@@ -18,6 +18,8 @@ from transformers import (
 from narrows.errors import ConversionError, UsageError
 from narrows.funnel.convert import TASKS, convert_checkpoint
 from narrows.funnel.from_bert import spread_layers
+from narrows.funnel.heads import save_sentence_modules
+from narrows.hf.sentence_layout import SentenceLayout, save_layout
 
 SOURCES = {
     "encoder": BertModel,
@@ -118,6 +120,36 @@ def test_any_task_from_any_bert(source_task, task, tmp_path) -> None:
     assert layers == {"1", "3", "5"}
     has_new_head = any(reason.startswith("head") for reason in report.new.values())
     assert has_new_head == (task not in ("encoder", "full", "embedding", source_task))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_a_sources_pooling_is_taken_over(pooling, tmp_path) -> None:
+    save_source(tmp_path)
+    save_layout(SentenceLayout(tmp_path, pooling=pooling), width=16)
+    sizes = {"block_sizes": [1, 1], "task": "embedding"}
+    assert convert_checkpoint(tmp_path, **sizes)[0].config.embedding_pooling == pooling
+    assert convert_checkpoint(tmp_path, **sizes, embedding_pooling="cls")[0].config.embedding_pooling == "cls"
+    assert convert_checkpoint(tmp_path, block_sizes=[1, 1], task="encoder")[0].config.embedding_pooling == "mean"
+
+
+def test_a_pooling_that_has_no_place_is_refused(tmp_path) -> None:
+    save_source(tmp_path)
+    save_layout(SentenceLayout(tmp_path, pooling="mean"), width=16)
+    (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode": "lasttoken"}')
+    sizes = {"block_sizes": [1, 1], "task": "embedding"}
+    with pytest.raises(
+        ConversionError, match="expected a checkpoint with a pooling of cls, max, mean, got .* with lasttoken; choose"
+    ):
+        convert_checkpoint(tmp_path, **sizes)
+    assert convert_checkpoint(tmp_path, **sizes, embedding_pooling="max")[0].config.embedding_pooling == "max"
+
+
+def test_a_funnel_that_pools_itself_keeps_its_own_pooling(tmp_path) -> None:
+    save_source(tmp_path / "bert")
+    model, _ = convert_checkpoint(tmp_path / "bert", block_sizes=[1, 1], task="embedding", embedding_pooling="cls")
+    model.save_pretrained(tmp_path / "funnel")
+    save_sentence_modules(tmp_path / "funnel", model.config, max_tokens=9)
+    assert convert_checkpoint(tmp_path / "funnel", task="embedding")[0].config.embedding_pooling == "cls"
 
 
 def test_layers_are_spread_evenly_and_end_with_the_last() -> None:

@@ -23,7 +23,7 @@ def build(kind=FunnelForEmbedding, **changes):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_vector_is_the_same_alone_and_in_a_batch(pooling, side) -> None:
     model = build(embedding_pooling=pooling)
@@ -36,14 +36,15 @@ def test_a_vector_is_the_same_alone_and_in_a_batch(pooling, side) -> None:
             model(padded, attention_mask=mask).pooler_output, alone.pooler_output, atol=1e-5, rtol=1e-5
         )
         states = alone.last_hidden_state
-        expected = states.mean(1) if pooling == "mean" else states[:, 0]
+        expected = {"mean": states.mean(1), "cls": states[:, 0], "max": states.amax(1)}[pooling]
         torch.testing.assert_close(alone.pooler_output, expected)
 
 
 @torch.no_grad()
 def test_a_row_without_tokens_is_zeros_or_finite() -> None:
     ids, mask = torch.ones(2, 6, dtype=torch.long), torch.tensor([[0] * 6, [1] * 6])
-    assert not build()(ids, attention_mask=mask).pooler_output[0].any()
+    for pooling in ("mean", "max"):
+        assert not build(embedding_pooling=pooling)(ids, attention_mask=mask).pooler_output[0].any()
     assert build(embedding_pooling="cls")(ids, attention_mask=mask).pooler_output.isfinite().all()
 
 
@@ -56,7 +57,7 @@ def test_auto_classes_know_the_heads(tmp_path) -> None:
     assert type(AutoModelForMaskedLM.from_pretrained(tmp_path / "lm")) is FunnelForMaskedLM
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_sentence_transformers_gives_the_same_vectors(pooling, tiny_bert, tmp_path) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")
     register_all()

