@@ -56,7 +56,18 @@ def test_a_sentence_encoder_is_taken_over_with_all_that_its_folder_says(tiny_ber
     torch.manual_seed(0)
     layout = SentenceLayout(source, pooling="max", max_tokens=20, prompts={"query": "the king "}, lowercase=True)
     save_layout(layout, width=24, dense=torch.nn.Linear(24, 5))
-    arguments = ["convert", str(source), str(out), "--to", "funnel", "--block-sizes", "2,1", "--task", "embedding", "-q"]
+    arguments = [
+        "convert",
+        str(source),
+        str(out),
+        "--to",
+        "funnel",
+        "--block-sizes",
+        "2,1",
+        "--task",
+        "embedding",
+        "-q",
+    ]
     assert main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["embedding_pooling"] == "max"
     embedder = Embedder.from_pretrained(out)

@@ -154,7 +154,9 @@ def test_what_is_refused(saved) -> None:
     folder = saved()
     config = json.loads((folder / "1_Pooling" / "config.json").read_text())
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({**config, "pooling_mode_max_tokens": True}))
-    with pytest.raises(ConversionError, match=r"expected a checkpoint with a pooling of cls, max, mean, got .*max\+mean"):
+    with pytest.raises(
+        ConversionError, match=r"expected a checkpoint with a pooling of cls, max, mean, got .*max\+mean"
+    ):
         load_sentence_encoder(read_layout(folder), folder)
     assert load_sentence_encoder(read_layout(folder), folder, pooling="cls")[1].pooling == "cls"
     other = saved("cls", nn.Linear(24, 3))
@@ -175,5 +177,7 @@ def test_what_is_refused(saved) -> None:
     with pytest.raises(ConversionError, match="expected a linear layer over the 24 numbers of .*, got one over 9 in"):
         load_sentence_encoder(read_layout(other), other)
     save_file({"weight.g": weights["linear.bias"]}, other / "2_Dense" / "model.safetensors")
-    with pytest.raises(ConversionError, match=r"expected linear\.weight and perhaps linear\.bias in .*, got weight\.g; c"):
+    with pytest.raises(
+        ConversionError, match=r"expected linear\.weight and perhaps linear\.bias in .*, got weight\.g; c"
+    ):
         load_sentence_encoder(read_layout(other), other)

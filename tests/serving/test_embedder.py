@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer, BertConfig
 
 from narrows import Embedder
+from narrows.core.pooling import pool
 from narrows.documents.texts import Text
 from narrows.errors import ConversionError, UsageError
-from narrows.serving.batching import Batcher
-from narrows.core.pooling import pool
 from narrows.hf.encoders import Encoder
+from narrows.serving.batching import Batcher
 
 _SENTENCE = "the old mill near river was built by king and a boat went down to stone city in winter"
 WORDS = _SENTENCE.split()

@@ -196,7 +196,9 @@ def test_two_runs_never_write_the_same_file(suffix, tmp_path) -> None:
     with _open(path) as first:
         windows = _windows(first.remaining(texts))
         first.append(next(windows))
-        with pytest.raises(UsageError, match="expected .*out.* for this run alone, got another process that writes it;"):
+        with pytest.raises(
+            UsageError, match="expected .*out.* for this run alone, got another process that writes it;"
+        ):
             _open(path)
         with pytest.raises(UsageError, match="for this run alone, got another process"):
             _open(path, force=True)

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from narrows.cli import options
-from narrows.cli.texts import Field, Force, Inputs, MaxTokens, Truncate, report, run_texts, texts_of, to_stdout
+from narrows.cli.texts import (
+    Field,
+    Force,
+    Inputs,
+    MaxTokens,
+    Truncate,
+    report,
+    require_encoder,
+    run_texts,
+    texts_of,
+    to_stdout,
+)
 
 if TYPE_CHECKING:
     from narrows.serving.embedder import Embedder
@@ -98,11 +109,9 @@ def _checked_target(path: Path, *, force: bool) -> Path:
 def _load(model: str, **settings: Any) -> "Embedder":
     from transformers.utils import logging
 
-    from narrows.cli.convert import require_checkpoint
     from narrows.serving.embedder import Embedder
 
-    if not (Path(model) / "modules.json").is_file():
-        require_checkpoint(model)
+    require_encoder(model)
     logging.disable_progress_bar()
     return Embedder.from_pretrained(model, **settings)
 

@@ -11,6 +11,7 @@ from narrows.cli.ask import MOST_CANDIDATES
 from narrows.cli.evaluate_calibrate import fit_rule, read_config, require_both_kinds
 from narrows.cli.evaluation_files import default_file, write_json
 from narrows.cli.summarize import Beams, MaxInputTokens, MaxNewTokens, Prefix, TruncationName
+from narrows.cli.texts import require_encoder
 from narrows.errors import UsageError
 
 if TYPE_CHECKING:
@@ -110,7 +111,10 @@ def command(
     """
     from narrows.cli.convert import require_checkpoint
 
-    require_checkpoint(model)
+    if task is None:
+        require_checkpoint(model)
+    else:
+        require_encoder(model)
     if predictions is not None and predictions.is_dir():
         raise UsageError(f"expected a file for --predictions, got the folder {predictions}; name a .jsonl file")
     if calibrate and not Path(model).is_dir():

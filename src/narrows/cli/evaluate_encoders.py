@@ -9,6 +9,7 @@ import typer
 
 from narrows.cli import options
 from narrows.cli.evaluation_files import default_file, write_json
+from narrows.cli.texts import require_encoder
 from narrows.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,14 +70,13 @@ def run(
     """
     from transformers.utils import logging
 
-    from narrows.cli.convert import require_checkpoint
     from narrows.evaluation.encoders import compare_encoders
 
     logging.disable_progress_bar()
     if given["train_rows"] is not None and task != "probe":
         raise UsageError(f"expected --train-rows with --task probe, got --task {task}; leave it out")
     if against is not None:
-        require_checkpoint(against)
+        require_encoder(against)
     texts = _read(data, task, given["train_rows"])
     work = {**work, "device": options.place(work["device"])}
     found, reading = _evaluate(model, texts, given=given, **work)

@@ -16,7 +16,18 @@ if TYPE_CHECKING:
     from narrows.serving.result_files import Totals
     from narrows.serving.result_formats import RowFormat
 
-__all__ = ["Field", "Force", "Inputs", "MaxTokens", "Truncate", "report", "run_texts", "texts_of", "to_stdout"]
+__all__ = [
+    "Field",
+    "Force",
+    "Inputs",
+    "MaxTokens",
+    "Truncate",
+    "report",
+    "require_encoder",
+    "run_texts",
+    "texts_of",
+    "to_stdout",
+]
 
 Inputs = Annotated[
     list[str],
@@ -44,6 +55,18 @@ Force = Annotated[
     bool,
     typer.Option("--force", help="Write over a finished file, or over the rest of a run that does not fit this one."),
 ]
+
+
+def require_encoder(model: str) -> None:
+    """Refuse what can be no encoder, before anything is loaded; a folder of sentence-transformers has its own layout.
+
+    Raises:
+        UsageError: see `narrows.cli.convert.require_checkpoint`.
+    """
+    from narrows.cli.convert import require_checkpoint
+
+    if not (Path(model) / "modules.json").is_file():
+        require_checkpoint(model)
 
 
 @contextmanager

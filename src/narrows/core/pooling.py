@@ -19,9 +19,7 @@ class WindowMeans(NamedTuple):
     real: Tensor
 
 
-def pool(
-    states: Float[Tensor, "batch length width"], mask: Tensor, how: str
-) -> Float[Tensor, "batch width"]:
+def pool(states: Float[Tensor, "batch length width"], mask: Tensor, how: str) -> Float[Tensor, "batch width"]:
     """One vector a row.
 
     Args:

@@ -93,8 +93,8 @@ def convert_checkpoint(
         semantics: of `FunnelConfig`; None: `exact`, or a narrows funnel's own. `hf` gives the numbers of transformers,
             padding and truncation included, and `official` those of the authors' code.
         task: one of `TASKS`; None: what the checkpoint was saved as. Its head is kept if it is of that task.
-        overrides: other fields of `FunnelConfig`; for the task `embedding`, `embedding_pooling` is otherwise that of the
-            checkpoint's sentence-transformers layout, where it has one.
+        overrides: other fields of `FunnelConfig`; for the task `embedding`, `embedding_pooling` is otherwise that which
+            the checkpoint's sentence-transformers layout says, where it has one.
 
     Raises:
         ConversionError: the checkpoint is of another kind, its tensors do not fit, or its pooling has no place here.

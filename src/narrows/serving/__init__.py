@@ -15,8 +15,6 @@
 | `pipeline` | the `question-answering` task for `transformers.pipeline` |
 | `summarizer` | `Summarizer`: long texts in, a short one out |
 | `embedder`, `classifier` | `Embedder`, `Classifier`: texts in, vectors or labels out, by any encoder |
-| `encoders` | an encoder of any family from its checkpoint |
-| `sentence_layout` | what a sentence-transformers folder says of its vectors |
 | `batching` | any number of texts through a model, batched by tokens |
 | `result_files`, `result_formats` | results on disk, that go on where a run was stopped |
 | `summary_memory` | how long an input may be for the memory that is free |

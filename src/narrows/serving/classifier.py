@@ -10,8 +10,8 @@ import torch
 from narrows.documents.texts import Text
 from narrows.errors import ConversionError, UsageError
 from narrows.hf.checkpoints import checkpoint_folder
-from narrows.serving.batching import Batcher, Row, as_texts
 from narrows.hf.encoders import Encoder, load_classifier, place
+from narrows.serving.batching import Batcher, Row, as_texts
 
 __all__ = ["Classification", "Classifier"]
 

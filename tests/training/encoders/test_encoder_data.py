@@ -104,7 +104,9 @@ def test_what_is_refused(read, text_folder) -> None:
     (text_folder / "empty.txt").write_text("\n\n")
     with pytest.raises(UsageError, match="expected text in .*empty.txt, got none; mend the recipe"):
         read({"format": "text", "file": "empty.txt"})
-    with pytest.raises(UsageError, match="expected data at .*none.txt, got no such file; pass --data DIR or set NARROWS_DATA"):
+    with pytest.raises(
+        UsageError, match="expected data at .*none.txt, got no such file; pass --data DIR or set NARROWS_DATA"
+    ):
         read({"format": "text", "file": "none.txt"})
 
     class Odd(PreTrainedTokenizerFast):

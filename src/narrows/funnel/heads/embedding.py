@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers.utils.generic import can_return_tuple

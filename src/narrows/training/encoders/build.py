@@ -34,6 +34,7 @@ from narrows.training.trainer import ClockCheckpoint, JsonLog, NarrowsTrainer, S
 
 __all__ = ["EncoderTrainer", "build_run", "plan_run"]
 
+
 class EncoderTrainer(NarrowsTrainer):
     """Runs an `EncoderObjective`."""
 

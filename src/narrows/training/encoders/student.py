@@ -132,7 +132,8 @@ def build_student(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: An
 
     Raises:
         UsageError: fields that no config has, texts that are too long for one of the two, layers that are not there,
-            another head than the teacher's, two heads where a checkpoint has room for one, or a linear layer of another width.
+            another head than the teacher's, two heads where a checkpoint has room for one, or a linear layer of
+            another width.
     """
     checkpoint = student_folder(recipe, runs)
     if checkpoint is None:
