@@ -25,11 +25,13 @@ from jaxtyping import install_import_hook  # noqa: E402
 torch.set_num_threads(1)
 
 # The shapes in signatures are checked under pytest only; set before the first of these modules is imported.
-# `narrows.mulla.flex` is left out: torch traces its functions, and the checks with them.
+# `narrows.mulla.flex` and what of `narrows.funnel` is compiled are left out: torch traces the checks with them.
 install_import_hook(
     [
         "narrows.core",
         "narrows.deformer.split",
+        "narrows.funnel.attention_reference",
+        "narrows.funnel.attention_tiled",
         "narrows.inspection.patterns",
         "narrows.inspection.pictures",
         "narrows.losses",

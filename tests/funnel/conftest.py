@@ -1,101 +1,92 @@
-"""Small random funnels, and batches padded in every way, as functions."""
+"""Random inputs of Funnel's attention, as functions."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
-from narrows.funnel import FunnelConfig
+from narrows.funnel.attention import Geometry, RelativeTerms, attend_relative, factor_tables, relative_table
 
-_VOCABULARY = 61
-_CLS = 3
-
-
-def _config(**changes) -> FunnelConfig:
-    sizes = {
-        "vocab_size": _VOCABULARY,
-        "block_sizes": [2, 1, 1],
-        "num_decoder_layers": 1,
-        "d_model": 12,
-        "n_head": 3,
-        "d_head": 4,
-        "d_inner": 20,
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
-    }
-    return FunnelConfig(**{**sizes, **changes})
+HEADS, DIM, WIDTH = 3, 4, 12
 
 
-def _build(kind, *, seed: int = 0, **changes):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = kind(_config(**changes)).eval()
-        for name, parameter in model.named_parameters():
-            # Weights of 0.02 would hide a wrong one.
-            torch.nn.init.normal_(parameter, mean=float("layer_norm.weight" in name), std=0.3)
-    return model
+class _Inputs(NamedTuple):
+    """Everything `attend_relative` takes; what can take a gradient does."""
+
+    states: tuple[Tensor, Tensor, Tensor]
+    terms: RelativeTerms
+    tables: Tensor
+    geometry: Geometry
+    segments: tuple[Tensor, Tensor] | tuple[None, None]
+    mask: Tensor | None
+
+    def differentiable(self) -> list[Tensor]:
+        return [*self.states, *self.terms, self.tables]
+
+    def run(self, backend: str, *, dropout: float = 0.0, tensors=None) -> Tensor:
+        """Attention, of other tensors of the same shapes if given."""
+        query, key, value, *terms, tables = self.differentiable() if tensors is None else tensors
+        if backend == "factorized":
+            tables = factor_tables(self.geometry, width=WIDTH)
+        return attend_relative(
+            query,
+            key,
+            value,
+            terms=RelativeTerms(*terms),
+            geometry=self.geometry,
+            query_segments=self.segments[0],
+            key_segments=self.segments[1],
+            mask=self.mask,
+            tables=tables,
+            dropout=dropout,
+            backend=backend,
+        )
+
+    def values_and_gradients(self, backend: str, *, dropout: float = 0.0) -> list[Tensor]:
+        out = self.run(backend, dropout=dropout)
+        weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
+        gradients = torch.autograd.grad(
+            (out * weight).sum(), self.differentiable(), allow_unused=True, materialize_grads=True
+        )
+        return [out, *gradients]
 
 
-def _ids(*lengths: int, seed: int = 0) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    rows = [torch.randint(4, _VOCABULARY, (length,), generator=generator) for length in lengths]
-    for row in rows:
-        row[:1] = _CLS
-    return rows
+def _inputs(
+    queries: int,
+    keys: int,
+    *,
+    shift: int = 1,
+    batch: int = 2,
+    separate_cls: bool = True,
+    segments: int = 2,
+    masked: bool = False,
+    dtype: torch.dtype = torch.float64,
+) -> _Inputs:
+    """`segments` ids beside that of [cls]; 0: none given. Masked: a third of the keys, and all of the last row."""
+    generator = torch.Generator().manual_seed(queries * 1009 + keys)
 
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
 
-def _segments(row: Tensor) -> Tensor:
-    """[cls] is 2, then half of the row is 0 and the rest 1."""
-    segments = (torch.arange(len(row)) > len(row) // 2).long()
-    segments[:1] = 2
-    return segments
-
-
-def _together(rows: list[Tensor], side: str) -> dict[str, Tensor]:
-    length = max(len(row) for row in rows) + 3
-    batch = {
-        "input_ids": torch.full((len(rows), length), 7),
-        "attention_mask": torch.zeros(len(rows), length, dtype=torch.long),
-        "token_type_ids": torch.ones(len(rows), length, dtype=torch.long),
-    }
-    for number, row in enumerate(rows):
-        places = {"right": range(len(row)), "left": range(length - len(row), length)}.get(side)
-        if places is None:
-            generator = torch.Generator().manual_seed(number)
-            places = torch.randperm(length, generator=generator)[: len(row)].sort().values.tolist()
-        places = list(places)
-        batch["input_ids"][number, places] = row
-        batch["attention_mask"][number, places] = 1
-        batch["token_type_ids"][number, places] = _segments(row)
-    return batch
-
-
-@pytest.fixture(scope="session")
-def config() -> Callable:
-    """A small config; keywords change its fields."""
-    return _config
-
-
-@pytest.fixture(scope="session")
-def build() -> Callable:
-    """A small model of a class, all of whose weights matter."""
-    return _build
-
-
-@pytest.fixture(scope="session")
-def ids() -> Callable:
-    """Random rows of token ids, of the lengths given."""
-    return _ids
+    states = random(batch, HEADS, queries, DIM), random(batch, HEADS, keys, DIM), random(batch, HEADS, keys, DIM)
+    shapes = [(HEADS, DIM)] * 3 + [(WIDTH, HEADS, DIM), (2, HEADS, DIM)]
+    geometry = Geometry(queries, keys, 1 - 2 * shift, shift, -1, 1, separate_cls)
+    ids: tuple = (None, None)
+    if segments:
+        ids = tuple(torch.randint(0, segments, (batch, length), generator=generator) for length in (queries, keys))
+        for row in ids:
+            row[:, 0] = 2
+    mask = None
+    if masked:
+        mask = torch.rand(batch, keys, generator=generator) > 0.3
+        mask[-1] = False
+    tables = relative_table(geometry, width=WIDTH).to(dtype).clone().requires_grad_()
+    return _Inputs(states, RelativeTerms(*(random(*shape) for shape in shapes)), tables, geometry, ids, mask)
 
 
 @pytest.fixture(scope="session")
-def segments() -> Callable:
-    """The segments of a row, those of `together`."""
-    return _segments
-
-
-@pytest.fixture(scope="session")
-def together() -> Callable:
-    """Rows in one batch with mask and segments: padded right, left, or scattered."""
-    return _together
+def inputs() -> Callable:
+    """Random inputs of the given lengths."""
+    return _inputs

@@ -245,9 +245,10 @@ def test_what_is_not_theirs_is_refused(tmp_path) -> None:
     with pytest.raises(ConversionError, match=r"net_config.json, got a file that cannot be read; copy it again"):
         convert_checkpoint(tmp_path)
     (tmp_path / "net_config.json").write_text(json.dumps(fields))
-    (tmp_path / "model.pt").write_bytes(b"nothing")
-    with pytest.raises(ConversionError, match=r"expected weights in .*model.pt, got a file that cannot be read"):
-        convert_checkpoint(tmp_path)
+    for name in ("model.pt", "weights.npz"):
+        (tmp_path / name).write_bytes(b"nothing")
+        with pytest.raises(ConversionError, match=rf"expected weights in .*{name}, got a file that cannot be read"):
+            convert_checkpoint(tmp_path)
     with pytest.raises(ConversionError, match=r"expected a/kernel of 3 dimensions, got a shape of \(2, 2\); it is not"):
         Entry("a/kernel", "a.weight", "into_heads").to_ours(torch.zeros(2, 2))
 

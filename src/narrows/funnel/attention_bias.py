@@ -36,11 +36,12 @@ def attend_by_bias(
     """See `attend_relative`. The bias holds `batch × heads × queries × keys` numbers."""
     dtype = query.dtype
     bias = _position_scores(query + terms.position_bias.to(dtype)[:, None], terms, geometry, tables)
-    several = query_segments is not None and key_segments is not None
-    of_segments = segment_scores(query, terms, several=several)
-    if several:
-        same = same_segment(query_segments, key_segments, cls_segment=cls_segment)
-        bias = bias + same[:, None] * of_segments[..., :1]
+    same = None
+    if query_segments is not None and key_segments is not None:
+        same = same_segment(query_segments, key_segments, cls_segment=cls_segment)[:, None]
+    of_segments = segment_scores(query, terms, several=same is not None)
+    if same is not None:
+        bias = bias + same * of_segments[..., :1]
     if geometry.separate_cls:
         is_first_key = torch.arange(geometry.keys, device=bias.device) == 0
         is_first_query = torch.arange(geometry.queries, device=bias.device)[:, None] == 0

@@ -5,7 +5,7 @@ distances that it needs, read by key through strides. Weights are recomputed in 
 nothing is kept but the inputs and the output.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from narrows.funnel.positions import Geometry
+from narrows.funnel.positions import Geometry, is_traced
 from narrows.funnel.projection import project_distances
 from narrows.funnel.terms import RelativeTerms, same_segment, segment_scores
 
@@ -47,7 +47,7 @@ def attend_tiled(
     dtype = query.dtype
     if query.device.type == "cpu" and dtype.itemsize < 4:
         query, key, value = query.float(), key.float(), value.float()
-    if mask is not None and query.device.type == "cpu" and mask.all():
+    if mask is not None and _can_be_read(mask) and mask.all():
         mask = None
     segments = None
     if query_segments is not None and key_segments is not None:
@@ -69,12 +69,16 @@ def attend_tiled(
 
 def _several(queries: Tensor, keys: Tensor, cls_segment: int) -> tuple[Tensor, Tensor] | None:
     """The ids; None where each row is of one segment, as far as this can be seen without waiting for a device."""
-    if queries.device.type == "cpu":
+    if _can_be_read(queries):
         ids = torch.cat([queries, keys], 1)
         everywhere, limits = ids == cls_segment, torch.iinfo(ids.dtype)
         if (ids.masked_fill(everywhere, limits.min).amax(1) <= ids.masked_fill(everywhere, limits.max).amin(1)).all():
             return None
     return queries, keys
+
+
+def _can_be_read(values: Tensor) -> bool:
+    return values.device.type == "cpu" and not is_traced()
 
 
 class _Settings(NamedTuple):
@@ -101,7 +105,7 @@ class _TiledAttention(torch.autograd.Function):
         *tensors, settings = inputs
         query, key, value = tensors[:3]
         attended = query.new_empty(query.transpose(1, 2).shape).transpose(1, 2)
-        scores = _Scores(*tensors, settings)
+        scores = _Scores(tensors, settings)
         for tile in _tiles(query, key, value, settings):
             weights = scores.weights(tile)
             if settings.dropout:
@@ -117,7 +121,7 @@ class _TiledAttention(torch.autograd.Function):
         *tensors, attended = ctx.saved_tensors
         settings: _Settings = ctx.settings
         with torch.autocast(gradient.device.type, enabled=False):
-            scores = _Scores(*tensors, settings)
+            scores = _Scores(tensors, settings)
             gradients = _Gradients(scores, needs_distances=ctx.needs_input_grad[5])
             query, key, value = tensors[:3]
             value_gradient = _zeros(value.transpose(0, 1))
@@ -178,7 +182,9 @@ def _tiles(query: Tensor, key: Tensor, value: Tensor, settings: _Settings) -> It
     """All tiles. Those of the same keys follow each other."""
     batch, heads, queries, _ = query.shape
     at_once = max(1, _SCORES.get(query.device.type, _SCORES_ELSEWHERE) // (_QUERIES * settings.geometry.keys))
-    row_count, head_count = min(batch, at_once), max(1, at_once // batch)
+    # A batch may be empty.
+    row_count = max(1, min(batch, at_once))
+    head_count = max(1, at_once // max(1, batch))
     number = 0
     for first_row in range(0, batch, row_count):
         rows = slice(first_row, min(first_row + row_count, batch))
@@ -216,17 +222,8 @@ class _Same:
 class _Scores:
     """The scores of a tile, and the weights that follow from them."""
 
-    def __init__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        _value: Tensor,
-        content_bias: Tensor,
-        position_bias: Tensor,
-        distances: Tensor,
-        of_segments: Tensor,
-        settings: _Settings,
-    ) -> None:
+    def __init__(self, tensors: Sequence[Tensor], settings: _Settings) -> None:
+        query, key, _, content_bias, position_bias, distances, of_segments = tensors
         self.query = query.transpose(0, 1)
         self.key = key.transpose(0, 1)
         self.content_bias, self.position_bias = content_bias[:, None, None], position_bias[:, None, None]

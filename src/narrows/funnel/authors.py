@@ -4,7 +4,9 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -209,17 +211,9 @@ def read_arrays(folder: Path) -> dict[str, Tensor]:
         MissingExtraError: TensorFlow's files without TensorFlow.
     """
     named: Mapping[str, Any]
-    indices = sorted(folder.glob("*.index"))
-    arrays, pickles = sorted(folder.glob("*.npz")), sorted(folder.glob("*.pt"))
-    if arrays:
-        named = np.load(arrays[0], allow_pickle=False)
-    elif pickles:
-        try:
-            named = torch.load(pickles[0], map_location="cpu", weights_only=True)
-        except Exception as error:
-            raise ConversionError(
-                f"expected weights in {pickles[0]}, got a file that cannot be read ({error}); fetch it again"
-            ) from error
+    indices, files = sorted(folder.glob("*.index")), [*sorted(folder.glob("*.npz")), *sorted(folder.glob("*.pt"))]
+    if files:
+        named = _read_file(files[0])
     elif indices:
         named = _read_tensorflow(indices[0].with_suffix(""))
     else:
@@ -281,6 +275,17 @@ def export_tensors(model: FunnelPreTrainedModel, *, layout: str, task: str) -> d
 def _tokenizer(words: list[str], lower_case: bool) -> FunnelTokenizer:
     vocabulary = {word: number for number, word in enumerate(words)}
     return with_segments(FunnelTokenizer(vocab=vocabulary, do_lower_case=lower_case))
+
+
+def _read_file(path: Path) -> Mapping[str, Any]:
+    try:
+        if path.suffix == ".npz":
+            return dict(np.load(path, allow_pickle=False))
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, BadZipFile, UnpicklingError) as error:
+        raise ConversionError(
+            f"expected weights in {path}, got a file that cannot be read ({error}); fetch it again"
+        ) from error
 
 
 def _read_tensorflow(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from narrows.errors import ConversionError, NarrowsError, UsageError
 from narrows.funnel.authors import config_of_authors, layout_of, net_config, read_arrays, table_for, task_of
 from narrows.funnel.config import FunnelConfig
-from narrows.funnel.from_bert import bert_rules, bert_task, config_of_bert, prepare_bert
+from narrows.funnel.from_bert import bert_rules, bert_task, config_of_bert, original_name, prepare_bert
 from narrows.funnel.heads import (
     FunnelForConditionalQuestionAnswering,
     FunnelForElectraPreTraining,
@@ -114,11 +114,12 @@ def convert_checkpoint(
     tensors = load_tensors(folder)
     require_finite(tensors, checkpoint)
     if config.model_type == "bert":
-        source = _from_bert(config, tensors, block_sizes, task, changes)
-    else:
-        _refuse_blocks(block_sizes)
-        source = _from_funnel(config, tensors, task, changes)
-    return _fill(source)
+        model, report = _fill(_from_bert(config, tensors, block_sizes, task, changes))
+        report.used = {original_name(name, tensors): target for name, target in report.used.items()}
+        report.dropped = {original_name(name, tensors): reason for name, reason in report.dropped.items()}
+        return model, report
+    _refuse_blocks(block_sizes)
+    return _fill(_from_funnel(config, tensors, task, changes))
 
 
 def convert_arrays(

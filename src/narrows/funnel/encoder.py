@@ -103,7 +103,7 @@ class FunnelEncoder(nn.Module):
             weights = weights * slots.mask[:, None, :, None]
         received = weights.sum((1, 2))
         # The only layer of a block may have met the keys of the block before: a slot received what its parts did.
-        return received if keys.shape[1] == slots.length else pooling.totals(received)
+        return received if keys is queries else pooling.totals(received)
 
 
 def run_layer(

@@ -13,7 +13,7 @@ from narrows.funnel.config import FunnelConfig
 from narrows.funnel.rules import encoder_layers, head_pattern, new_parts
 from narrows.hf.conversion import Drop, New, Rename
 
-__all__ = ["bert_rules", "bert_task", "config_of_bert", "prepare_bert", "spread_layers"]
+__all__ = ["bert_rules", "bert_task", "config_of_bert", "original_name", "prepare_bert", "spread_layers"]
 
 _LAYER = {
     "attention.self.query": "attention.q_head",
@@ -112,6 +112,12 @@ def prepare_bert(tensors: Mapping[str, Tensor], config: FunnelConfig, *, layers:
             prefix = f"bert.encoder.layer.{layer}."
             named |= {f"{name}{_AGAIN} {number}": whole[name] for name in whole if name.startswith(prefix)}
     return named
+
+
+def original_name(name: str, tensors: Mapping[str, Tensor]) -> str:
+    """What the checkpoint calls a tensor of `prepare_bert`; `tensors` are the checkpoint's."""
+    whole, again, number = name.partition(_AGAIN)
+    return next(each for each in tensors if _full_name(each) == whole) + again + number
 
 
 def bert_rules(config: FunnelConfig, *, layers: int, task: str, source_task: str) -> list[Rename | Drop | New]:

@@ -58,7 +58,4 @@ def segment_scores(
     other, same = terms.segments.to(query.dtype) * query.shape[-1] ** -0.5
     meant = torch.stack([same - other, -other], -1) if several else -same[..., None]
     constant = terms.segment_bias.to(query.dtype)[:, None] @ meant
-    # One product a head over all rows: of queries that lie as a linear layer leaves them, without a copy.
-    batch, _, queries, _ = query.shape
-    scores = query.transpose(0, 1).reshape(len(meant), batch * queries, query.shape[-1]) @ meant + constant
-    return scores.unflatten(1, (batch, queries)).transpose(0, 1)
+    return query @ meant + constant
