@@ -109,7 +109,9 @@ def _weights(model: Any, ids: Tensor, *, backend: str = "auto") -> Tensor:
         layer(states).unflatten(-1, (heads, -1)).transpose(1, 2) for layer in (attention.q_head, attention.k_head)
     )
     names = ("r_w_bias", "r_r_bias", "r_s_bias", "r_kernel", "seg_embed")
-    geometry, axes = Geometry(length, length), torch.eye(length, dtype=query.dtype)
+    dim = query.shape[-1]
+    # As wide as whole heads are.
+    geometry, axes = Geometry(length, length), torch.eye(length, -(-length // dim) * dim, dtype=query.dtype)
     found = [
         attend_relative(
             query,
@@ -120,9 +122,9 @@ def _weights(model: Any, ids: Tensor, *, backend: str = "auto") -> Tensor:
             tables=relative_table(geometry, width=model.config.d_model),
             backend=backend,
         )
-        for some in axes.split(query.shape[-1], dim=1)
+        for some in axes.split(dim, dim=1)
     ]
-    return torch.cat(found, -1)
+    return torch.cat(found, -1)[..., :length]
 
 
 def loss_rows(context: Context, *, layout: str, length: int) -> dict[str, Measurement]:
