@@ -46,7 +46,7 @@ def test_the_bars_are_those_promised():
         "long-8192-resident": ("below", 1.5),
         "cost-flops": ("at most", 2.0),
         "cost-parameters": ("at most", 2.0),
-        "alone-batched": ("at most", 1e-5),
+        "alone-batched": ("at most", 10.0),
         "bf16-error-growth": ("at most", 1.5),
         "mlm-first-loss": ("at most", 20.0),
         "distilled-mrr": ("at least", -0.02),
@@ -160,13 +160,13 @@ def test_resident_bytes_are_told_in_gigabytes(monkeypatch):
 
 def test_alone_and_batched_agree_and_a_difference_is_seen(monkeypatch):
     found = alone_rows(Context(), layout="B1-1H64", longest=9)["alone-batched"]
-    assert 0 <= found.value < 1e-5 and len(found.detail) == 4
+    assert 0 <= found.value < 10 and len(found.detail) == 4
     real = funnel_numbers._real
     monkeypatch.setattr(
         funnel_numbers, "_real", lambda model, texts, **options: real(model, texts, **options) + 0.5 * len(options)
     )
     found = alone_rows(Context(), layout="B1-1H64", longest=9)["alone-batched"]
-    assert found.value == pytest.approx(0.5, abs=1e-4)
+    assert found.value == pytest.approx(0.5e6, rel=1e-3)
 
 
 def test_errors_of_bfloat16_are_small_and_transformers_stand_beside_them():

@@ -110,7 +110,7 @@ def _exact() -> list[Group]:
     """What is a matter of numbers, not of speed; most of it takes seconds."""
     lengths = (64, 256, 512)
     alone = Row(
-        name="alone-batched", unit="apart", peer="alone", bar=1e-5, side="at most",
+        name="alone-batched", unit="·10⁻⁶", peer="alone", bar=10.0, side="at most",
         sources=(*_ENCODER, "funnel/decoder.py"),
     )  # fmt: skip
     errors = tuple(Row(name=f"bf16-error-{n}", unit="%", peer="fp32", sources=_ENCODER) for n in lengths)

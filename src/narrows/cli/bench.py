@@ -99,6 +99,7 @@ def _quieten() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.filterwarnings("ignore", message=".*torch.ao.quantization is deprecated.*")
     warnings.filterwarnings("ignore", message=".*quantiz.*", category=UserWarning)
+    warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category=FutureWarning)
     from transformers.utils import logging
 
     logging.disable_progress_bar()
