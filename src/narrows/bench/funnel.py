@@ -298,7 +298,7 @@ def _half(layout: str) -> str:
 
 def _size(pairs: Sequence[Pair]) -> str:
     """What a group has its sides do, in words: `base width, 512 tokens, batch 4`."""
-    first: Any = sides_of(pairs)[0]
+    first = sides_of(pairs)[0]
     parts = ["base width", f"{first.length:,} tokens", f"batch {first.batch}"]
     parts += {"forward": [], "step": ["forward and backward with dropout"], "pretrain": ["a step of masked LM"]}[
         first.work

@@ -62,7 +62,7 @@ class Pair(NamedTuple):
     arithmetic: float | None = None
 
 
-def sides_of(pairs: Iterable[Pair]) -> list[Side]:
+def sides_of(pairs: Iterable[Pair]) -> list[Any]:
     """Every side once, in their order."""
     return list(dict.fromkeys(side for pair in pairs for side in (pair.ours, pair.peer) if side is not None))
 
