@@ -101,7 +101,8 @@ def bert_config(config: FunnelConfig) -> Any:
     """A BERT of the width and layers of a plain funnel."""
     from transformers import BertConfig
 
-    return BertConfig(
+    kind: Any = BertConfig
+    return kind(
         vocab_size=config.vocab_size,
         hidden_size=config.d_model,
         num_hidden_layers=config.num_hidden_layers,

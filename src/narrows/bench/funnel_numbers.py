@@ -81,7 +81,7 @@ def precision_rows(context: Context, *, layout: str, lengths: tuple[int, ...]) -
     # With weights as transformers draws them, whose scores are large enough for positions to matter.
     torch.manual_seed(0)
     config = preset(layout, vocab_size=_VOCABULARY, initializer_std=None, num_decoder_layers=0)
-    model = FunnelBaseModel(config).eval()
+    model: Any = FunnelBaseModel(config).eval()
     theirs: Any = TheirModel(their_config(config)).eval()
     theirs.load_state_dict(model.state_dict())
     ids = torch.randint(2, _VOCABULARY, (1, max(lengths)))
