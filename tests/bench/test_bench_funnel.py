@@ -212,11 +212,7 @@ def test_a_distilled_encoder_is_timed_and_scored_beside_its_teacher(tmp_path, mo
         tmp_path / "d": SentenceEncoder(distilled, pooling="mean"),
         tmp_path / "t": SentenceEncoder(teacher, pooling="mean"),
     }
-    monkeypatch.setattr(
-        funnel_distilled,
-        "load_sentence_encoder",
-        lambda source: (SentenceEncoder(models[source], pooling="mean"), None),
-    )
+    monkeypatch.setattr(funnel_distilled, "load_sentence_encoder", lambda source: (models[source], None))
     context = Context(models={"distilled": tmp_path / "d", "teacher": tmp_path / "t"}, data=tmp_path, rounds=1)
     found = funnel_distilled.time_rows(context, rounds=3, lengths=(16,), batch=2)["distilled-time-16"]
     assert found.value > 0 and 0.5 < found.arithmetic < 1.2
