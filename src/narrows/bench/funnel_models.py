@@ -55,7 +55,7 @@ class FunnelSide(NamedTuple):
 
     @property
     def gigabytes(self) -> float:
-        """About the memory it takes, weights among it, with a margin; measured at base width.
+        """About the memory it takes, weights among it, with a margin; estimated at base width.
 
         Example:
             >>> round(FunnelSide("hf", "B6-6-6H768", 4096, batch=1).gigabytes)
