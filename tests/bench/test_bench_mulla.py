@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from narrows.bench import conversion, mulla, pairs
+from narrows.bench import conversion, encoders, mulla, pairs
 from narrows.bench.encoders import Side, build, task
 from narrows.bench.pairs import Pair, compare_memory, compare_times, needs_memory, sides_of
 from narrows.bench.rows import Context
@@ -82,7 +82,7 @@ def test_a_speed_is_the_peers_time_by_ours_and_a_share_the_reverse(monkeypatch):
 
 def test_sides_with_one_model_are_built_once(monkeypatch):
     built = []
-    monkeypatch.setattr(pairs, "build", lambda side: built.append(side) or build(side))
+    monkeypatch.setattr(encoders, "build", lambda side: built.append(side) or build(side))
     ours, longer = Side("dynamic", 20, width="tiny"), Side("dynamic", 60, width="tiny")
     compare_times(Context(rounds=1), pairs=[Pair("grown", "share", longer, ours)], rounds=1)
     assert len(built) == 1
@@ -168,7 +168,7 @@ def test_a_share_of_memory_is_ours_by_the_peers(monkeypatch):
 def test_a_peak_counts_what_transient_global_attention_holds():
     side = Side("tglobal", 2048, width="tiny")
     # Scores and their softmax: 4 heads of 2,048 queries and 384 + 128 keys, 16 MiB each.
-    assert 24 * 2**20 < pairs.peak_of(**side._asdict()) < 512 * 2**20
+    assert 24 * 2**20 < pairs.peak_of(kind="narrows.bench.encoders:Side", **side._asdict()) < 512 * 2**20
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ class Width(NamedTuple):
 
 
 WIDTHS = {"base": Width(768, 64, 2048, 12, 32128), "tiny": Width(24, 6, 40, 4, 97)}
+_WARM_UP = 256
 
 
 class Side(NamedTuple):
@@ -87,6 +88,24 @@ class Side(NamedTuple):
         texts = self.length / 16_384
         forward = 1.5 * texts + (5.0 * texts**2 if self.model == "tglobal" else 0.0)
         return 1.13 * forward * (self.layers if self.work == "backward" else 1)
+
+    @property
+    def needs(self) -> "Side":
+        """What its model depends on: sides that differ in the text only share one."""
+        return self._replace(length=0)
+
+    @property
+    def warm_up(self) -> "Side":
+        """So few tokens that they leave no buffers of the size to be measured."""
+        return self._replace(length=min(_WARM_UP, self.length), new_tokens=2)
+
+    def build(self) -> Any:
+        """See `build`."""
+        return build(self)
+
+    def task(self, model: Any) -> Callable[[], Tensor]:
+        """See `task`."""
+        return task(model, self)
 
 
 def longt5_config(width: Width, *, layers: int, attention: str) -> Any:

@@ -1,22 +1,47 @@
 """Ours beside a peer: pairs of sides timed in turn, or the memory of each in a process of its own."""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Literal, NamedTuple, Protocol
 
-from narrows.bench.encoders import Side, build, task
 from narrows.bench.probes import in_own_process, in_turn, peak_above, ratio
 from narrows.bench.rows import Context, Measurement
 
-__all__ = ["ALLOCATOR", "Pair", "compare_memory", "compare_times", "needs_memory", "peak_of", "sides_of"]
+__all__ = ["ALLOCATOR", "Pair", "Side", "compare_memory", "compare_times", "needs_memory", "peak_of", "sides_of"]
 
 _MIB = 2**20
-# Tokens of the text that a model is warmed up with before its peak is taken: so few that no buffers of the size to be
-# measured are left behind.
-_WARM_UP = 256
 # The GNU C library keeps many freed blocks for later. Told to give back those of 1 MiB and more at once, it makes a
 # peak the memory that is in use, for ours and for the peers.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(_MIB), "MALLOC_TRIM_THRESHOLD_": str(_MIB)}
+
+
+class Side(Protocol):
+    """One side of a comparison: a model and what it does, as a named tuple of what goes through JSON.
+
+    Attributes:
+        label: all that tells it from another, for the results.
+        gigabytes: about what it takes above its weights.
+        needs: what its model depends on; equal for sides that share one.
+        warm_up: the same with so little to do that it leaves no buffers behind.
+    """
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def gigabytes(self) -> float: ...
+    @property
+    def needs(self) -> Any: ...
+    @property
+    def warm_up(self) -> "Side": ...
+    def build(self) -> Any:
+        """Its model."""
+
+    def task(self, model: Any) -> Callable[[], object]:
+        """A function that does its work once."""
+        ...
+
+    def _asdict(self) -> dict[str, Any]: ...
 
 
 class Pair(NamedTuple):
@@ -27,28 +52,28 @@ class Pair(NamedTuple):
         value: `speed`: how many times faster ours is; `share`: ours by the peer's, of seconds or of bytes.
         ours: one side.
         peer: the other one; None: the value is that of `ours` alone, in seconds or MiB.
+        arithmetic: what counting operations predicts for the value.
     """
 
     row: str
     value: Literal["speed", "share"]
-    ours: Side
-    peer: Side | None = None
+    ours: Any
+    peer: Any = None
+    arithmetic: float | None = None
 
 
-def sides_of(pairs: Iterable[Pair]) -> list[Side]:
+def sides_of(pairs: Iterable[Pair]) -> list[Any]:
     """Every side once, in their order."""
     return list(dict.fromkeys(side for pair in pairs for side in (pair.ours, pair.peer) if side is not None))
 
 
 def compare_times(context: Context, *, pairs: Sequence[Pair], rounds: int) -> dict[str, Measurement]:
     """Run all sides in turn; a value is the median over the rounds."""
-    # Sides that differ in the text only share a model.
-    models: dict[Side, Any] = {}
+    models: dict[Any, Any] = {}
     contenders = {}
     for side in sides_of(pairs):
-        kind = side._replace(length=0)
-        models[kind] = models.get(kind) or build(kind)
-        contenders[side.label] = task(models[kind], side)
+        models[side.needs] = models.get(side.needs) or side.build()
+        contenders[side.label] = side.task(models[side.needs])
     times = in_turn(contenders, rounds=context.rounds or rounds, seconds=context.seconds)
     return {pair.row: _compared(pair, times) for pair in pairs}
 
@@ -61,13 +86,15 @@ def _compared(pair: Pair, times: Mapping[str, Sequence[float]]) -> Measurement:
     peer = times[pair.peer.label]
     detail["seconds"][pair.peer.label] = statistics.median(peer)
     found = ratio(peer, ours) if pair.value == "speed" else ratio(ours, peer)
-    return Measurement(value=found.median, spread=(found.low, found.high), detail=detail)
+    return Measurement(value=found.median, spread=(found.low, found.high), arithmetic=pair.arithmetic, detail=detail)
 
 
 def compare_memory(context: Context, *, pairs: Sequence[Pair]) -> dict[str, Measurement]:
     """Take the peak of every side, each in a process of its own."""
     peaks = {
-        side.label: in_own_process(f"{__name__}:peak_of", environment=ALLOCATOR, **side._asdict())
+        side.label: in_own_process(
+            f"{__name__}:peak_of", environment=ALLOCATOR, kind=_name_of(type(side)), **side._asdict()
+        )
         for side in sides_of(pairs)
     }
     found = {}
@@ -83,12 +110,22 @@ def compare_memory(context: Context, *, pairs: Sequence[Pair]) -> dict[str, Meas
     return found
 
 
-def peak_of(**side: Any) -> int:
-    """Bytes above the loaded model while a side does its work; its fields are the arguments."""
-    measured = Side(**side)
-    model = build(measured)
-    task(model, measured._replace(length=min(_WARM_UP, measured.length), new_tokens=2))()
-    return peak_above(task(model, measured))
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def peak_of(*, kind: str, **fields: Any) -> int:
+    """Bytes above the loaded model while a side does its work.
+
+    Args:
+        kind: `module:class` of the side.
+        fields: of the side.
+    """
+    module, _, name = kind.partition(":")
+    side: Side = getattr(import_module(module), name)(**fields)
+    model = side.build()
+    side.warm_up.task(model)()
+    return peak_above(side.task(model))
 
 
 def needs_memory(context: Context, *, pairs: Sequence[Pair]) -> str | None:

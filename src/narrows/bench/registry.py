@@ -7,7 +7,11 @@ from narrows.errors import UsageError
 
 __all__ = ["FAMILIES", "family"]
 
-FAMILIES = {"deformer": "narrows.bench.deformer", "mulla": "narrows.bench.mulla"}
+FAMILIES = {
+    "deformer": "narrows.bench.deformer",
+    "funnel": "narrows.bench.funnel",
+    "mulla": "narrows.bench.mulla",
+}
 
 
 def family(name: str) -> ModuleType:

@@ -18,7 +18,7 @@ _WIDE = 200
 
 
 def command(
-    family: Annotated[str, typer.Argument(help="What to measure: deformer or mulla.")],
+    family: Annotated[str, typer.Argument(help="What to measure: deformer, funnel or mulla.")],
     quick: Annotated[
         bool,
         typer.Option("--quick", help="End within 50 seconds: smaller sizes, the rest from the last full run."),
@@ -99,6 +99,7 @@ def _quieten() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.filterwarnings("ignore", message=".*torch.ao.quantization is deprecated.*")
     warnings.filterwarnings("ignore", message=".*quantiz.*", category=UserWarning)
+    warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category=FutureWarning)
     from transformers.utils import logging
 
     logging.disable_progress_bar()

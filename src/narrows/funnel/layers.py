@@ -9,6 +9,7 @@ from torch.nn import functional
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from narrows.funnel.activation import gelu_by_tanh
 from narrows.funnel.attention import Geometry, RelativeTerms, attend_relative, factor_tables, relative_table
 from narrows.funnel.attention_reference import relative_weights
 from narrows.funnel.config import FunnelConfig
@@ -157,8 +158,9 @@ class FunnelFeedForward(nn.Module):
     def __init__(self, config: FunnelConfig):
         super().__init__()
         self.linear_1 = nn.Linear(config.d_model, config.d_inner)
-        # The same function as one operation of torch: it keeps a fourth of what the chain of them keeps for backward.
-        self.activation = ACT2FN["gelu_pytorch_tanh" if config.hidden_act == "gelu_new" else config.hidden_act]
+        # The same function; in training it keeps a fourth of what transformers' chain of operations keeps for backward.
+        by_tanh = config.hidden_act in ("gelu_new", "gelu_pytorch_tanh")
+        self.activation = gelu_by_tanh if by_tanh else ACT2FN[config.hidden_act]
         self.activation_dropout = nn.Dropout(config.activation_dropout)
         self.linear_2 = nn.Linear(config.d_inner, config.d_model)
         self.dropout = nn.Dropout(config.hidden_dropout)
