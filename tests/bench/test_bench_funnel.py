@@ -198,21 +198,22 @@ def test_rows_of_a_distilled_encoder_say_what_they_need(tmp_path):
     assert scored.missing(context) == f"needs data: no squad_reqa/eval-500.json.gz in {tmp_path}"
 
 
-def test_a_distilled_encoder_is_timed_and_scored_beside_its_teacher(tmp_path, monkeypatch):
-    from transformers import BertModel
+def test_a_distilled_encoder_is_timed_and_scored_beside_its_teacher(tmp_path, monkeypatch, tiny_bert):
+    from transformers import AutoTokenizer, BertModel
 
+    from narrows import Embedder
     from narrows.bench.funnel_models import bert_config
     from narrows.data import RetrievalData
     from narrows.funnel import FunnelBaseModel, preset
-    from narrows.hf.sentence_encoder import SentenceEncoder
 
-    distilled = FunnelBaseModel(preset("B1-1H64", vocab_size=50)).eval()
-    teacher = BertModel(bert_config(preset("L2H64", vocab_size=50))).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
     models = {
-        tmp_path / "d": SentenceEncoder(distilled, pooling="mean"),
-        tmp_path / "t": SentenceEncoder(teacher, pooling="mean"),
+        "d": FunnelBaseModel(preset("B1-1H64", vocab_size=len(tokenizer))),
+        "t": BertModel(bert_config(preset("L2H64", vocab_size=len(tokenizer)))),
     }
-    monkeypatch.setattr(funnel_distilled, "load_sentence_encoder", lambda source: (models[source], None))
+    for name, model in models.items():
+        model.save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
     context = Context(models={"distilled": tmp_path / "d", "teacher": tmp_path / "t"}, data=tmp_path, rounds=1)
     found = funnel_distilled.time_rows(context, rounds=3, lengths=(16,), batch=2)["distilled-time-16"]
     assert found.value > 0 and 0.5 < found.arithmetic < 1.2
@@ -220,13 +221,13 @@ def test_a_distilled_encoder_is_timed_and_scored_beside_its_teacher(tmp_path, mo
     data = RetrievalData(("a", "b"), ("x", "y"), ({0: 1.0}, {1: 1.0}), 0)
     vectors = {"teacher": [[1.0, 0.0], [0.0, 1.0]], "distilled": [[1.0, 0.0], [1.0, 0.0]]}
 
-    def embed(encoder, tokenizer, texts):
-        name = "distilled" if encoder.model is distilled else "teacher"
+    def embed(embedder, texts, *, truncate):
+        name = "distilled" if isinstance(embedder.encoder.model, FunnelBaseModel) else "teacher"
         of_texts = vectors["teacher"] if list(texts) == ["x", "y"] else vectors[name]
-        return type("Embedded", (), {"vectors": torch.tensor(of_texts).numpy()})
+        return torch.tensor(of_texts).numpy()
 
     monkeypatch.setattr(funnel_distilled, "read_retrieval", lambda path: data)
-    monkeypatch.setattr(funnel_distilled, "embed_texts", embed)
+    monkeypatch.setattr(Embedder, "embed", embed)
     scored = funnel_distilled.retrieval_rows(context)["distilled-mrr"]
     # Of the second question the distilled one finds the right text second.
     assert scored.value == pytest.approx(-0.25) and scored.spread[0] <= scored.value <= scored.spread[1]

@@ -1,8 +1,8 @@
 """A distilled encoder beside its teacher: what it has lost at finding texts, and the time it takes."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from narrows.bench.rows import Context, Group, Measurement, Row
 from narrows.data import read_retrieval
 from narrows.evaluation.encoders import EncoderEvaluation, compare_encoders, evaluate_retrieval
 from narrows.hf.checkpoints import DEFAULT_CHECKPOINT
-from narrows.hf.sentence_encoder import embed_texts, load_sentence_encoder
+from narrows.serving.embedder import Embedder
 
 __all__ = ["distilled_groups", "retrieval_rows", "time_rows"]
 
@@ -24,6 +24,9 @@ _SOURCES = (
     "evaluation/retrieval.py",
     "funnel/*.py",
     "hf/sentence_encoder.py",
+    "hf/sentence_layout.py",
+    "serving/batching.py",
+    "serving/embedder.py",
 )
 _DATA = "squad_reqa/eval-500.json.gz"
 _LENGTHS = (128, 256, 512)
@@ -65,11 +68,11 @@ def _needs(context: Context, *, data: bool = True) -> str | None:
     return None if (context.data / _DATA).is_file() else f"needs data: no {_DATA} in {context.data}"
 
 
-def _both(context: Context) -> dict[str, Any]:
-    """Encoder and tokenizer of the distilled one and of its teacher."""
+def _both(context: Context) -> dict[str, Embedder]:
+    """The distilled encoder and its teacher."""
     teacher: Path | str = context.models.get("teacher", DEFAULT_CHECKPOINT)
     sources = {"distilled": context.models["distilled"], "teacher": teacher}
-    return {name: load_sentence_encoder(source) for name, source in sources.items()}
+    return {name: Embedder.from_pretrained(source, device="cpu") for name, source in sources.items()}
 
 
 def retrieval_rows(context: Context) -> dict[str, Measurement]:
@@ -77,10 +80,12 @@ def retrieval_rows(context: Context) -> dict[str, Measurement]:
     assert context.data is not None
     data = read_retrieval(context.data / _DATA)
     found: dict[str, EncoderEvaluation] = {}
-    for name, (encoder, tokenizer) in _both(context).items():
+    for name, embedder in _both(context).items():
         context.say(f"{name} reads {len(data.candidates):,} candidates")
-        embed = partial(embed_texts, encoder, tokenizer)
-        found[name] = evaluate_retrieval(lambda texts, embed=embed: embed(texts).vectors, data)
+        queries, documents = (
+            partial(side.embed, truncate=True) for side in (embedder.of_queries(), embedder.of_documents())
+        )
+        found[name] = evaluate_retrieval(documents, data, embed_queries=queries)
     apart = compare_encoders(found["distilled"], found["teacher"])["mrr@10"]
     return {
         "distilled-mrr": Measurement(
@@ -98,31 +103,31 @@ def time_rows(
     both, found = _both(context), {}
     for length in lengths:
         times = in_turn(
-            {name: _reading(encoder, length, batch) for name, (encoder, _) in both.items()},
+            {name: _reading(embedder, length, batch) for name, embedder in both.items()},
             rounds=context.rounds or rounds,
             seconds=context.seconds,
         )
         measured = ratio(times["distilled"], times["teacher"])
-        arithmetic = _flops(both["distilled"][0], length, batch) / _flops(both["teacher"][0], length, batch)
+        arithmetic = _flops(both["distilled"], length, batch) / _flops(both["teacher"], length, batch)
         found[f"distilled-time-{length}"] = Measurement(
             value=measured.median, spread=(measured.low, measured.high), arithmetic=arithmetic
         )
     return found
 
 
-def _reading(encoder: Any, length: int, batch: int) -> Any:
+def _reading(embedder: Embedder, length: int, batch: int) -> Callable[[], Tensor]:
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(2, encoder.model.config.vocab_size, (batch, length), generator=generator)
+    ids = torch.randint(2, embedder.encoder.model.config.vocab_size, (batch, length), generator=generator)
 
     def read() -> Tensor:
         with torch.inference_mode():
-            return encoder(ids, torch.ones_like(ids))
+            return embedder.vectors({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
 
     return read
 
 
-def _flops(encoder: Any, length: int, batch: int) -> int:
-    config = encoder.model.config
+def _flops(embedder: Embedder, length: int, batch: int) -> int:
+    config = embedder.encoder.model.config
     if config.model_type == "narrows-funnel":
         return encoder_flops(config, length=length, rows=batch)
     return plain_flops(layers=config.num_hidden_layers, width=config.hidden_size, length=length, rows=batch)

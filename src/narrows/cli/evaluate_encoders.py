@@ -1,6 +1,6 @@
 """The part of `narrows evaluate` that is for encoders: how good their vectors are, with intervals, beside another's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,7 +15,6 @@ from narrows.errors import UsageError
 if TYPE_CHECKING:
     from narrows.data import LabelledTexts, RetrievalData
     from narrows.evaluation.encoders import EncoderEvaluation
-    from narrows.serving.embedder import Embedder
 
 __all__ = ["PoolingName", "Task", "TrainRows", "run"]
 
@@ -39,9 +38,6 @@ TrainRows = Annotated[
     ),
 ]
 
-# The names that sentence-transformers looks for, in its order.
-_QUERIES = ("query",)
-_CANDIDATES = ("document", "passage", "corpus")
 _NAMES = {
     "mrr@10": "MRR@10",
     "ndcg@10": "nDCG@10",
@@ -161,7 +157,7 @@ def _evaluate(
 
         reading: dict[str, Any] = {"pooling": embedder.pooling, "max_input_tokens": embedder.max_tokens}
         if isinstance(texts, RetrievalData):
-            sides = {"queries": _side(embedder, _QUERIES), "candidates": _side(embedder, _CANDIDATES)}
+            sides = {"queries": embedder.of_queries(), "candidates": embedder.of_documents()}
             found = evaluate_retrieval(
                 partial(embed, by=sides["candidates"]), texts, embed_queries=partial(embed, by=sides["queries"])
             )
@@ -172,12 +168,6 @@ def _evaluate(
             if embedder.prompt:
                 reading["prompts"] = {"texts": embedder.prompt}
     return found, {**reading, "texts_cut": cut}
-
-
-def _side(embedder: "Embedder", names: Sequence[str]) -> "Embedder":
-    """With the checkpoint's own prompt for one side of a search, where it has one."""
-    name = next((name for name in names if name in embedder.prompts), None)
-    return embedder if name is None else embedder.with_prompt(name)
 
 
 def _figures(

@@ -19,9 +19,19 @@ from narrows.serving.batching import Batcher, Row, as_texts
 
 __all__ = ["Embedder"]
 
+# The names that sentence-transformers looks for, in its order.
+_QUERIES = ("query",)
+_DOCUMENTS = ("document", "passage", "corpus")
+
 
 class Embedder:
     """Vectors of texts, batched by tokens: a text's vector is the same alone and in any batch.
+
+    Attributes:
+        encoder: the model and its tokenizer.
+        vectors: what makes the vectors of a padded batch.
+        pooling, normalize, prompt: see `from_pretrained`.
+        width: of a vector.
 
     Example:
         >>> embedder = Embedder.from_pretrained()  # doctest: +SKIP
@@ -42,10 +52,10 @@ class Embedder:
     ):
         self.encoder, self.pooling, self.normalize, self.prompt = encoder, pooling, normalize, prompt
         self._batcher, self._layout = batcher, layout or SentenceLayout(Path(encoder.checkpoint))
-        self._vectors = SentenceEncoder(
+        self.vectors = SentenceEncoder(
             encoder.model, pooling=pooling, dense=dense, normalize=normalize, name=encoder.checkpoint
         )
-        self.width = self._vectors.width
+        self.width = self.vectors.width
 
     @classmethod
     def from_pretrained(
@@ -121,6 +131,18 @@ class Embedder:
         other._batcher = self._batcher.with_prompt(other.prompt)
         return other
 
+    def of_queries(self) -> "Embedder":
+        """With the checkpoint's own prompt for what is looked for, where it has one."""
+        return self._of_side(_QUERIES)
+
+    def of_documents(self) -> "Embedder":
+        """With the checkpoint's own prompt for what is looked through, where it has one."""
+        return self._of_side(_DOCUMENTS)
+
+    def _of_side(self, names: tuple[str, ...]) -> "Embedder":
+        name = next((name for name in names if name in self.prompts), None)
+        return self if name is None else self.with_prompt(name)
+
     @property
     def max_tokens(self) -> int | None:
         """Longest text in tokens, special tokens included; None: any."""
@@ -172,11 +194,11 @@ class Embedder:
             on_tokens: told of the tokens of each batch.
         """
         return self._batcher.windows(
-            as_texts(texts), self._vectors, truncate=truncate, wordless=wordless, on_tokens=on_tokens
+            as_texts(texts), self.vectors, truncate=truncate, wordless=wordless, on_tokens=on_tokens
         )
 
     def _digest(self) -> str:
-        dense = self._vectors.dense
+        dense = self.vectors.dense
         if dense is None:
             return self.encoder.digest
         found = hashlib.sha256(self.encoder.digest.encode())
