@@ -19,6 +19,7 @@ from narrows.errors import ConversionError, UsageError
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
 from narrows.hf.sentence_encoder import Reading, SentenceEncoder, dense_of, pooling_of
+from narrows.training.dropout import set_dropout
 from narrows.training.encoders.recipe import EncoderRecipe
 from narrows.training.tasks import find_checkpoint
 
@@ -29,19 +30,6 @@ _AUTO: Mapping[str | None, Any] = {
     "sequence-classification": AutoModelForSequenceClassification,
     "masked-lm": AutoModelForMaskedLM,
 }
-# Under the names that configs have for them; a model has some of them.
-_DROPOUTS = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "hidden_dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "classifier_dropout",
-    "embedding_dropout",
-    "mlp_dropout",
-    "dropout",
-    "dropout_rate",
-)
 
 
 class Sizes(NamedTuple):
@@ -143,7 +131,7 @@ def build_student(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: An
         model, dense = _from_config(recipe, teacher, tokenizer), None
     else:
         folder = checkpoint_folder(checkpoint)
-        config = _without_dropout(AutoConfig.from_pretrained(folder), recipe.optimiser.dropout)
+        config = set_dropout(AutoConfig.from_pretrained(folder), recipe.optimiser.dropout)
         model, dense = _AUTO[recipe.head].from_pretrained(folder, config=config, dtype=torch.float32), dense_of(folder)
     encoder = SentenceEncoder(model, pooling=recipe.model.pooling, dense=dense)
     longest = max(recipe.data.lengths)
@@ -213,7 +201,7 @@ def _from_config(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: Any
     if recipe.head == "sequence-classification":
         fields |= {"id2label": theirs.id2label, "label2id": theirs.label2id}
     try:
-        config = _without_dropout(AutoConfig.for_model(kind, **fields), recipe.optimiser.dropout)
+        config = set_dropout(AutoConfig.for_model(kind, **fields), recipe.optimiser.dropout)
         # Where a config has several models (Funnel), transformers 5.24 goes through these without asking for None.
         config.architectures = config.architectures or []
         return _AUTO[recipe.head].from_config(config, dtype=torch.float32)
@@ -222,11 +210,3 @@ def _from_config(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: Any
             f"expected fields of a {kind} that go together in 'model.config', got {fields} "
             f"({' '.join(str(error).split())}); change them"
         ) from error
-
-
-def _without_dropout(config: Any, dropout: float) -> Any:
-    """The config with the recipe's dropout in the place of its own."""
-    for name in _DROPOUTS:
-        if isinstance(getattr(config, name, None), float | int):
-            setattr(config, name, dropout)
-    return config
