@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from narrows.cli import evaluate_encoders, evaluate_summaries, options
+from narrows.cli import evaluate_classes, evaluate_encoders, evaluate_summaries, options
 from narrows.cli.ask import MOST_CANDIDATES
 from narrows.cli.evaluate_calibrate import fit_rule, read_config, require_both_kinds
 from narrows.cli.evaluation_files import default_file, write_json
@@ -96,6 +96,7 @@ def command(
     prefix: Prefix = None,
     pooling: evaluate_encoders.PoolingName = None,
     train_rows: evaluate_encoders.TrainRows = None,
+    truncate: evaluate_classes.Truncate = False,
     device: options.Device = "auto",
     batch_tokens: options.BatchTokens = 8192,
     json: options.Json = False,
@@ -105,7 +106,8 @@ def command(
 
     What is done follows from the model. A reader is asked each question of its own text; with --candidates of a
     store of all texts, as `narrows ask` does. A summariser (LongT5-Mulla, LongT5, T5) writes a summary of each
-    record, scored with ROUGE. With --task the vectors of any encoder are scored. Predictions and figures are kept in
+    record, scored with ROUGE. With --task the vectors of any encoder are scored, or the classes, choices or tags that
+    a model was fine-tuned to give (classification). Predictions and figures are kept in
     MODEL/evaluation, or beside --predictions; a stopped evaluation of a reader or a summariser goes on there.
     """
     from narrows.cli.convert import require_checkpoint
@@ -132,6 +134,17 @@ def command(
         "--prefix": prefix,
     }
     of_encoders = {"--pooling": pooling, "--train-rows": train_rows}
+    if task == "classification":
+        of_texts = {"--split": split, "--part": part, "--predictions": predictions, **of_readers, **of_summarisers}
+        _refuse(
+            "without --task classification only",
+            {**of_texts, **of_encoders, "--layout": None, "--max-input-tokens": None},
+        )
+        work = {"device": device, "batch_tokens": batch_tokens, "quiet": quiet}
+        reading = {"layout": layout, "max_tokens": max_input_tokens, "truncate": truncate}
+        evaluate_classes.run(model, data, against=against, given=reading, work=work, json=json)
+        return
+    _refuse("beside --task classification only", {"--truncate": truncate or None})
     if task is not None:
         of_texts = {"--split": split, "--part": part, "--predictions": predictions, **of_readers, **of_summarisers}
         _refuse("without --task only", {**of_texts, "--max-input-tokens": None})

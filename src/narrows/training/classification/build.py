@@ -176,8 +176,8 @@ def _arguments(recipe: ClassRecipe, output: Path, *, quiet: bool) -> Any:
         metric=recipe.chosen_metric if recipe.data.tune else None,
         quiet=quiet,
         adam_beta2=optimiser.beta2,
-        gradient_checkpointing=optimiser.gradient_checkpointing,
-        gradient_checkpointing_kwargs={"use_reentrant": False} if optimiser.gradient_checkpointing else None,
+        activation_checkpointing=optimiser.gradient_checkpointing,
+        activation_checkpointing_kwargs={"use_reentrant": False} if optimiser.gradient_checkpointing else None,
     )
 
 
