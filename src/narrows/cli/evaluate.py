@@ -133,20 +133,17 @@ def command(
         "--max-new-tokens": max_new_tokens,
         "--prefix": prefix,
     }
+    of_texts = {"--split": split, "--part": part, "--predictions": predictions, **of_readers, **of_summarisers}
     of_encoders = {"--pooling": pooling, "--train-rows": train_rows}
     if task == "classification":
-        of_texts = {"--split": split, "--part": part, "--predictions": predictions, **of_readers, **of_summarisers}
-        _refuse(
-            "without --task classification only",
-            {**of_texts, **of_encoders, "--layout": None, "--max-input-tokens": None},
-        )
+        others = {**of_texts, **of_encoders, "--layout": None, "--max-input-tokens": None}
+        _refuse("without --task classification only", others)
         work = {"device": device, "batch_tokens": batch_tokens, "quiet": quiet}
         reading = {"layout": layout, "max_tokens": max_input_tokens, "truncate": truncate}
         evaluate_classes.run(model, data, against=against, given=reading, work=work, json=json)
         return
     _refuse("beside --task classification only", {"--truncate": truncate or None})
     if task is not None:
-        of_texts = {"--split": split, "--part": part, "--predictions": predictions, **of_readers, **of_summarisers}
         _refuse("without --task only", {**of_texts, "--max-input-tokens": None})
         given = {"pooling": pooling, "train_rows": train_rows, "max_tokens": max_input_tokens}
         work = {"device": device, "batch_tokens": batch_tokens, "quiet": quiet}

@@ -111,8 +111,8 @@ def _options(layout: str) -> dict[str, Any]:
         part = LabelledPart.model_validate({**named, "file": "-"})
     except (yaml.YAMLError, ValidationError) as error:
         raise UsageError(
-            f"expected --layout as a format, or as a part of a recipe such as '{{format: folders, folds: 10, take: [9]}}', "
-            f"got {layout!r}; correct it"
+            f"expected --layout as a format, or as a part of a recipe such as '{{format: folders, folds: 10, take: "
+            f"[9]}}', got {layout!r}; correct it"
         ) from error
     made = {"layout": part.format, "fields": part.fields, "skip_broken": part.skip_broken}
     return {**made, "folds": part.folds, "take": part.take}

@@ -95,8 +95,8 @@ def _tuned(cell: Cell, score: str, folder: Path) -> float:
     if f"eval_{score}" not in tune:
         got = ", ".join(name.removeprefix("eval_") for name in tune) or "none"
         raise UsageError(
-            f"expected a tune score {score!r} of the run {cell.recipe.name} to choose by, got {got}; finish the run, name "
-            "tune data, or another score"
+            f"expected a tune score {score!r} of the run {cell.recipe.name} to choose by, got {got}; finish the run, "
+            "name tune data, or another score"
         )
     return float(tune[f"eval_{score}"])
 

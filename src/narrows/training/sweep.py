@@ -22,8 +22,8 @@ class ChooseSection(Section):
 
     Attributes:
         keys: of `over`, whose values are chosen, such as `optimiser.learning_rate`.
-        repeats: of `over`, such as `optimiser.seed`: runs that differ in them alone are of one choice, and a choice is by
-            their mean.
+        repeats: of `over`, such as `optimiser.seed`: runs that differ in them alone are of one choice,
+            which is by their mean.
         score: of the tune data, the higher the better.
     """
 
