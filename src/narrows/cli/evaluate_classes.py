@@ -136,7 +136,7 @@ def _figures(
         "scores": {name: score._asdict() for name, score in found.scores.items()},
         "baseline": {
             "says": majority,
-            "commonest_of": "training data" if of_training else "this data",
+            "commonest_of": "the training data" if of_training else "this data",
             "scores": {name: score._asdict() for name, score in found.baseline.items()},
             "differences": {name: one._asdict() for name, one in found.over_baseline.items()},
         },
@@ -150,7 +150,8 @@ def _print_table(figures: Mapping[str, Any]) -> None:
     baseline = figures["baseline"]
     for name, score in figures["scores"].items():
         typer.echo(f"{name:<22}{score['mean']:>8.2f}  [{score['low']:.2f}, {score['high']:.2f}]")
-    typer.echo(f"always {baseline['says']}, the commonest of the {baseline['commonest_of']}:")
+    source = baseline["commonest_of"]
+    typer.echo(f"always {baseline['says']}, the commonest of {source}:")
     for name, score in baseline["scores"].items():
         over = baseline["differences"][name]
         interval = f"[{over['low']:+.2f}, {over['high']:+.2f}]"

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from narrows.funnel import FunnelBaseModel, FunnelConfig
 from narrows.training.classification.recipe import ClassRecipe
 
-_WORDS = "king river old mill gold road stone house boat mountain animal morning".split()
+_WORDS = ("king", "river", "old", "mill", "gold", "road", "stone", "house", "boat", "mountain", "animal", "morning")
 _TAGS = {"king": "B-PER", "river": "B-LOC", "mill": "B-LOC"}
 
 
