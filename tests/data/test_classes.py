@@ -16,8 +16,22 @@ def _table(path, rows):
     return path
 
 
-_STS = [*"index genre filename year old_index source1 source2 sentence1 sentence2 score".split()]
-_MNLI = [*"index promptID pairID genre b1 b2 p1 p2 sentence1 sentence2 label1 label2 gold_label".split()]
+_STS = ("index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2", "score")
+_MNLI = (
+    "index",
+    "promptID",
+    "pairID",
+    "genre",
+    "b1",
+    "b2",
+    "p1",
+    "p2",
+    "sentence1",
+    "sentence2",
+    "x",
+    "y",
+    "gold_label",
+)
 
 
 @pytest.mark.parametrize(
