@@ -93,6 +93,8 @@ def test_options_that_do_not_go_together(data, tiny_bert, tiny_encoder, capsys) 
     )
     code, _, error = _run(capsys, *call, "--layout", "{format: rtee}")
     assert code == 2 and "expected --layout as a format, or as a part of a recipe" in error
+    code, _, error = _run(capsys, *call, "--layout", "sst-2", "--max-input-tokens", 999)
+    assert code == 2 and "expected --max-input-tokens of at most 128, the positions of" in error
     code, _, error = _run(capsys, *call, "--beams", 2)
     assert code == 2 and "expected --beams without --task classification only, got 2; leave it out" in error
     code, _, error = _run(capsys, "evaluate", model, data / "test.tsv", "--task", "probe", "--truncate")

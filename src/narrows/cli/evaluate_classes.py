@@ -69,7 +69,7 @@ def _evaluate(
     loaded = load_class_model(model)
     examples = _read(data, loaded, model, given["layout"])
     noted = loaded.trained
-    longest = given["max_tokens"] or (noted.max_tokens if noted is not None else loaded.tokenizer.model_max_length)
+    longest = _longest(loaded, model, given["max_tokens"])
     rows = encode_classes(
         examples,
         loaded.tokenizer,
@@ -96,6 +96,23 @@ def _read(data: Path, loaded: "ClassModel", model: str, layout: str | None) -> "
             )
         return read_examples(data, layout=loaded.trained.layout, fields=loaded.trained.fields)
     return read_examples(data, **_options(layout))
+
+
+def _longest(loaded: "ClassModel", model: str, asked: int | None) -> int:
+    """The longest text that is asked for, else that of training, else that the model can read."""
+    from narrows.serving.encoders import Encoder
+
+    encoder = Encoder(model, loaded.model, loaded.tokenizer)
+    if asked is not None and encoder.positions is not None and asked > encoder.positions:
+        raise UsageError(
+            f"expected --max-input-tokens of at most {encoder.positions:,}, the positions of {model}, got {asked:,}; "
+            "pass a smaller number"
+        )
+    if asked is not None:
+        return asked
+    if loaded.trained is not None:
+        return loaded.trained.max_tokens
+    return encoder.trained_tokens or loaded.tokenizer.model_max_length
 
 
 def _options(layout: str) -> dict[str, Any]:
