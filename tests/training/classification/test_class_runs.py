@@ -46,7 +46,10 @@ def test_a_rule_is_learnt_in_some_30_steps(
     assert figures["over_baseline"][score]["low"] > 0
 
 
-@pytest.mark.parametrize("problem", ["classes", "choices", "tags"])
+@pytest.mark.parametrize(
+    "problem",
+    ["classes", pytest.param("choices", marks=pytest.mark.slow), pytest.param("tags", marks=pytest.mark.slow)],
+)
 def test_a_run_stopped_twice_equals_the_straight_one(
     problem, make_recipe, rule_folder, tmp_path, stop_at, tiny_funnel
 ) -> None:
@@ -109,6 +112,15 @@ def test_what_is_saved_keeps_its_labels_and_says_how_it_reads(make_recipe, rule_
     again = make_recipe(model={"checkpoint": str(folder)})
     model = build_run(again, data=rule_folder, output=tmp_path / "again", quiet=True).trainer.model
     assert model.config.id2label == {0: "good", 1: "bad"}  # type: ignore[union-attr]
+
+
+def test_other_families_are_trained_too(make_recipe, rule_folder, tmp_path, tiny_encoder) -> None:
+    for kind in ("funnel-base", "roberta", "distilbert"):
+        checkpoint = {"checkpoint": str(tiny_encoder(kind))}
+        recipe = make_recipe(model=checkpoint, optimiser={"epochs": 0.1}, data={"tune": []})
+        folder = train(recipe, data=rule_folder, output=tmp_path / kind, quiet=True)
+        found = AutoModelForSequenceClassification.from_pretrained(folder)
+        assert found.config.id2label == {0: "bad", 1: "good"} and found.config.model_type == kind.removesuffix("-base")
 
 
 def test_a_deformer_learns_pairs(make_recipe, rule_folder, tmp_path, tiny_bert) -> None:
