@@ -104,3 +104,17 @@ def test_layers_that_cannot_be_told_are_refused() -> None:
 
 def test_the_papers_rates() -> None:
     assert [pretraining_learning_rate(layers) for layers in (12, 24, 25, 30)] == [1e-4, 1e-4, 8e-5, 8e-5]
+
+
+def test_a_funnels_layers_are_counted_through_blocks_and_decoder() -> None:
+    from narrows.funnel import FunnelConfig as OurConfig
+    from narrows.funnel.heads import FunnelForTokenClassification
+
+    sizes = {"block_sizes": [2, 1], "block_repeats": [1, 2], "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 16}
+    model = FunnelForTokenClassification(OurConfig(vocab_size=20, num_decoder_layers=1, **sizes))
+    found = {name: model.layer_of(name) for name, _ in model.named_parameters()}
+    assert {layer for layer in found.values() if layer is not None} == {0, 1, 2, 3, 4}
+    for part, layer in (("embeddings", 0), ("blocks.0.1", 2), ("blocks.1.0", 3), ("decoder.layers.0", 4)):
+        assert {number for name, number in found.items() if f"{part}." in name} == {layer}
+    assert found["classifier.weight"] is None
+    assert _rates(model, 0.5)["funnel.embeddings.word_embeddings.weight"] == 2.0 * 0.5**4

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from narrows.cli import evaluate_encoders, evaluate_summaries, options
+from narrows.cli import evaluate_classes, evaluate_encoders, evaluate_summaries, options
 from narrows.cli.ask import MOST_CANDIDATES
 from narrows.cli.evaluate_calibrate import fit_rule, read_config, require_both_kinds
 from narrows.cli.evaluation_files import default_file, write_json
@@ -97,6 +97,7 @@ def command(
     prefix: Prefix = None,
     pooling: evaluate_encoders.PoolingName = None,
     train_rows: evaluate_encoders.TrainRows = None,
+    truncate: evaluate_classes.Truncate = False,
     device: options.Device = "auto",
     batch_tokens: options.BatchTokens = 8192,
     json: options.Json = False,
@@ -106,7 +107,8 @@ def command(
 
     What is done follows from the model. A reader is asked each question of its own text; with --candidates of a
     store of all texts, as `narrows ask` does. A summariser (LongT5-Mulla, LongT5, T5) writes a summary of each
-    record, scored with ROUGE. With --task the vectors of any encoder are scored. Predictions and figures are kept in
+    record, scored with ROUGE. With --task the vectors of any encoder are scored, or the classes, choices or tags that
+    a model was fine-tuned to give (classification). Predictions and figures are kept in
     MODEL/evaluation, or beside --predictions; a stopped evaluation of a reader or a summariser goes on there.
     """
     from narrows.cli.convert import require_checkpoint
@@ -135,9 +137,17 @@ def command(
         "--max-new-tokens": max_new_tokens,
         "--prefix": prefix,
     }
+    of_texts = {"--split": split, "--part": part, "--predictions": predictions, **of_readers, **of_summarisers}
     of_encoders = {"--pooling": pooling, "--train-rows": train_rows}
+    if task == "classification":
+        others = {**of_texts, **of_encoders, "--layout": None, "--max-input-tokens": None}
+        _refuse("without --task classification only", others)
+        work = {"device": device, "batch_tokens": batch_tokens, "quiet": quiet}
+        reading = {"layout": layout, "max_tokens": max_input_tokens, "truncate": truncate}
+        evaluate_classes.run(model, data, against=against, given=reading, work=work, json=json)
+        return
+    _refuse("beside --task classification only", {"--truncate": truncate or None})
     if task is not None:
-        of_texts = {"--split": split, "--part": part, "--predictions": predictions, **of_readers, **of_summarisers}
         _refuse("without --task only", {**of_texts, "--max-input-tokens": None})
         given = {"pooling": pooling, "train_rows": train_rows, "max_tokens": max_input_tokens}
         work = {"device": device, "batch_tokens": batch_tokens, "quiet": quiet}

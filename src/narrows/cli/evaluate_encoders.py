@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["PoolingName", "Task", "TrainRows", "run"]
 
 Task = Annotated[
-    Literal["retrieval", "probe"] | None,
+    Literal["retrieval", "probe", "classification"] | None,
     typer.Option(
         "--task",
         help="Score an encoder's vectors. retrieval: DATA is a file in the layout of ReQA or a folder in that of BEIR; "
-        "probe: DATA is a folder with train.tsv and test.tsv, or a .zip with a folder a class.",
+        "probe: DATA is a folder with train.tsv and test.tsv, or a .zip with a folder a class. classification: score "
+        "what a model was fine-tuned to say; DATA is in the layout that it was trained on, or that of --layout.",
         show_default=False,
     ),
 ]

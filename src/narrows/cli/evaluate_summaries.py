@@ -24,7 +24,8 @@ Layout = Annotated[
     typer.Option(
         "--layout",
         help="Of a summariser's data: jsonl unless said, or squality, qmsum, multi-news, arxiv, pubmed, wcep, "
-        "wcep-10, govreport.",
+        "wcep-10, govreport. Of --task classification: a format of labelled data, such as rte or "
+        "'{format: folders, folds: 10, take: [9]}'.",
         show_default=False,
     ),
 ]

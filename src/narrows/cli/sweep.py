@@ -37,7 +37,8 @@ def command(
     """Train a recipe under every combination of some settings, one run after another.
 
     The same command goes on where a sweep was stopped (Ctrl-C or SIGTERM saves first). What the finished runs
-    say is kept in RUNS/NAME/sweep.json.
+    say is kept in RUNS/NAME/sweep.json. With `choose` in the sweep, the best values by tune data are scored on
+    the test data once, in RUNS/NAME/chosen.json.
     """
     if data is None:
         raise UsageError("expected a data folder, got none; pass --data DIR or set NARROWS_DATA")
@@ -55,13 +56,30 @@ def command(
             console.print(f"run {number} of {len(cells)}: {cell.recipe.name}", markup=False)
             _train(cell, data, runs, folder, sweep, quiet=quiet)
         found = collect(cells, folder)
+    chosen = None
+    if loaded.choose is not None and not dry_run:
+        from narrows.training.choosing import choose_runs, score_choices
+
+        chosen = score_choices(choose_runs(cells, loaded.choose, folder), data=data, folder=folder)
     if json:
-        options.emit_json({"name": loaded.name, "runs": found})
+        options.emit_json({"name": loaded.name, "runs": found, **({} if chosen is None else {"chosen": chosen})})
         return
     for run in found:
         _show(run)
+    for choice in chosen or []:
+        _show_choice(choice)
     if not dry_run and _is_planted(cells):
         _show_findings(cells, folder, loaded.name, report, plot)
+
+
+def _show_choice(choice: dict[str, Any]) -> None:
+    values = ", ".join(f"{key} {value}" for key, value in {**choice["settings"], **choice["chosen"]}.items())
+    typer.echo(f"chosen on tune data: {values}")
+    for name, test in choice["test"].items():
+        spread = ", ".join(f"{run['mean']:.2f} [{run['low']:.2f}, {run['high']:.2f}]" for run in test["runs"])
+        typer.echo(
+            f"  test {name}: mean {test['mean']:.2f}, always the commonest {test['majority']:.2f}; runs {spread}"
+        )
 
 
 def _is_planted(cells: "list[Cell]") -> bool:

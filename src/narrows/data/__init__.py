@@ -1,6 +1,15 @@
 """Tasks as plain records: readers of data files, windows, span labels and batches. Knows no model."""
 
 from narrows.data.articles import Article, read_articles
+from narrows.data.class_rows import PROBLEMS, ClassRow, ClassRows, collate_classes, encode_classes, label_names
+from narrows.data.classes import (
+    CLASS_LAYOUTS,
+    ChoiceExample,
+    ClassExample,
+    TextExample,
+    WordsExample,
+    read_examples,
+)
 from narrows.data.cloze import cloze_examples
 from narrows.data.joining import join_contexts
 from narrows.data.labelled import LabelledTexts, read_labelled
@@ -39,12 +48,18 @@ from narrows.data.windows import windows
 
 __all__ = [
     "AS_PLAIN_TEXT",
+    "CLASS_LAYOUTS",
     "MASKINGS",
+    "PROBLEMS",
     "RAW_LAYOUTS",
     "SUMMARY_LAYOUTS",
     "TRUNCATIONS",
     "Answer",
     "Article",
+    "ChoiceExample",
+    "ClassExample",
+    "ClassRow",
+    "ClassRows",
     "EncodedSpans",
     "InputEncoder",
     "LabelledTexts",
@@ -61,19 +76,25 @@ __all__ = [
     "TokenCache",
     "TokenizedPieces",
     "TokenizedTexts",
+    "TextExample",
     "Truncation",
     "TruncationReport",
+    "WordsExample",
     "add_unanswerable_pairs",
     "cloze_examples",
+    "collate_classes",
+    "encode_classes",
     "evenly_spread",
     "hold_out",
     "join_contexts",
     "join_pair",
+    "label_names",
     "mask_tokens",
     "normalize_title",
     "passage_start",
     "plain_tokens",
     "read_articles",
+    "read_examples",
     "read_pieces",
     "read_labelled",
     "read_qamr",

@@ -1,5 +1,6 @@
 """Funnel-Transformer as transformers models: the encoder alone, and with the decoder back to tokens."""
 
+import re
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from narrows.funnel.pooling import real_lengths
 from narrows.hf.base import NarrowsPreTrainedModel
 
 __all__ = ["FunnelBaseModel", "FunnelModel", "FunnelPreTrainedModel"]
+
+_LAYER = re.compile(r"blocks\.(?P<block>\d+)\.(?P<layer>\d+)\.|decoder\.layers\.(?P<decoder>\d+)\.")
 
 
 class FunnelPreTrainedModel(NarrowsPreTrainedModel):
@@ -45,6 +48,21 @@ class FunnelPreTrainedModel(NarrowsPreTrainedModel):
         if self.config.funnel_backend == "auto" and implementation == "matmul":
             return "reference"
         return self.config.funnel_backend
+
+    def layer_of(self, name: str) -> int | None:
+        """The layer of a parameter, for layer-wise learning rates: 0 of embeddings, 1 to n from the bottom, on through
+        blocks and decoder; None of heads. Layers that run several times count once.
+
+        Example:
+            >>> FunnelBaseModel(FunnelConfig(block_sizes=[1, 2])).layer_of("encoder.blocks.1.0.ffn.linear_1.bias")
+            2
+        """
+        found = _LAYER.search(name)
+        if found is None:
+            return 0 if "embeddings." in name else None
+        if found["block"] is None:
+            return sum(self.config.block_sizes) + int(found["decoder"]) + 1
+        return sum(self.config.block_sizes[: int(found["block"])]) + int(found["layer"]) + 1
 
     @torch.no_grad()
     def _init_weights(self, module: Any) -> None:

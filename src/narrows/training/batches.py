@@ -19,13 +19,17 @@ class BatchPlan(Sampler[list[int]]):
         batch_tokens: padded tokens of a batch at most.
         epochs: passes over the rows; a fraction ends inside one.
         seed: decides the order.
+        batch_rows: rows of a batch at most; None: as many as the tokens let.
 
     Raises:
         UsageError: so small a part of an epoch that no batch is left.
     """
 
-    def __init__(self, lengths: Sequence[int], *, batch_tokens: int, epochs: float, seed: int):
+    def __init__(
+        self, lengths: Sequence[int], *, batch_tokens: int, epochs: float, seed: int, batch_rows: int | None = None
+    ):
         self._lengths, self._batch_tokens, self._epochs, self._seed = lengths, batch_tokens, epochs, seed
+        self._batch_rows = batch_rows
         self._batches = list(self._plan())
         if not self._batches:
             raise UsageError(f"expected at least one batch in {epochs} epochs, got none; raise optimiser.epochs")
@@ -38,7 +42,13 @@ class BatchPlan(Sampler[list[int]]):
         yield from islice(rest, round(len(rest) * (self._epochs - whole)))
 
     def _epoch(self, epoch: int) -> list[list[int]]:
-        return shuffled_batches(self._lengths, batch_tokens=self._batch_tokens, seed=self._seed, epoch=epoch)
+        return shuffled_batches(
+            self._lengths,
+            batch_tokens=self._batch_tokens,
+            seed=self._seed,
+            epoch=epoch,
+            max_items=self._batch_rows,
+        )
 
     def __iter__(self) -> Iterator[list[int]]:
         return iter(self._batches)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from narrows._text import shown
 from narrows.errors import RecipeError
+from narrows.training.classification.recipe import ClassRecipe
 from narrows.training.encoders.recipe import EncoderRecipe
 from narrows.training.planted.recipe import PlantedRecipe
 from narrows.training.pretraining.recipe import PretrainingRecipe
@@ -26,6 +27,7 @@ RECIPES: dict[str, type[Recipe]] = {
     "masked-lm": PretrainingRecipe,
     "planted-facts": PlantedRecipe,
     "encoder-distillation": EncoderRecipe,
+    "classification": ClassRecipe,
 }
 
 # What PyYAML lets through from the making of dates, numbers and truth values, and from deep nesting.

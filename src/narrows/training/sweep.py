@@ -7,14 +7,29 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from narrows.errors import RecipeError
 from narrows.training.recipe import load_recipe, one_sentence, read_yaml
 from narrows.training.sections import Recipe, Section
 from narrows.training.writing import written_whole
 
-__all__ = ["Cell", "Sweep", "cells_of", "collect", "load_sweep"]
+__all__ = ["Cell", "ChooseSection", "Sweep", "cells_of", "collect", "load_sweep"]
+
+
+class ChooseSection(Section):
+    """What is chosen on tune data before test data is looked at.
+
+    Attributes:
+        keys: of `over`, whose values are chosen, such as `optimiser.learning_rate`.
+        repeats: of `over`, such as `optimiser.seed`: runs that differ in them alone are of one choice,
+            which is by their mean.
+        score: of the tune data, the higher the better.
+    """
+
+    keys: list[str] = Field(min_length=1)
+    repeats: list[str] = []
+    score: str
 
 
 class Sweep(Section):
@@ -25,12 +40,14 @@ class Sweep(Section):
         recipe: file of the recipe, from the sweep's own folder.
         settings: keys of the recipe, as `a.b`, that all runs have another value of.
         over: keys and the values each takes, in every combination; the first key varies slowest.
+        choose: for each combination of the other keys the best values of some; their runs alone see the test data.
     """
 
     name: str
     recipe: str
     settings: dict[str, Any] = {}
     over: dict[str, list[Any]] = Field(min_length=1)
+    choose: ChooseSection | None = None
 
     @field_validator("over")
     @classmethod
@@ -39,6 +56,14 @@ class Sweep(Section):
         if empty is not None:
             raise ValueError(f"give {empty!r} at least one value")
         return over
+
+    @model_validator(mode="after")
+    def _chooses_what_varies(self) -> "Sweep":
+        named = [] if self.choose is None else [*self.choose.keys, *self.choose.repeats]
+        unknown = next((key for key in named if key not in self.over or named.count(key) > 1), None)
+        if unknown is not None:
+            raise ValueError(f"choose among keys of 'over', each once, and not {unknown!r}")
+        return self
 
 
 class Cell(NamedTuple):

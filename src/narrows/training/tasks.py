@@ -6,10 +6,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from narrows.errors import UsageError
 from narrows.training.sections import Recipe
 from narrows.training.trainer import NarrowsTrainer, StopSignal
 
-__all__ = ["Plan", "Run", "build_run", "find_checkpoint", "plan_run"]
+__all__ = ["Plan", "Run", "build_run", "find_checkpoint", "plan_run", "score_on_test"]
 
 # A module with `build_run` and `plan_run` a task; it is loaded when its task is asked for.
 _BUILDERS = {
@@ -18,6 +19,7 @@ _BUILDERS = {
     "masked-lm": "narrows.training.pretraining.build",
     "planted-facts": "narrows.training.planted.build",
     "encoder-distillation": "narrows.training.encoders.build",
+    "classification": "narrows.training.classification.build",
 }
 
 
@@ -62,6 +64,20 @@ def build_run(recipe: Recipe, *, data: Path, output: Path, quiet: bool = False, 
         runs: where checkpoints that are the output of other runs are looked for first.
     """
     return _builder(recipe).build_run(recipe, data=data, output=output, quiet=quiet, runs=runs)
+
+
+def score_on_test(recipe: Recipe, *, data: Path, model: Path) -> dict[str, Any]:
+    """The scores of a recipe's trained model on its test data.
+
+    Raises:
+        UsageError: a task without test data.
+    """
+    found = getattr(_builder(recipe), "score_on_test", None)
+    if found is None:
+        raise UsageError(
+            f"expected a task with test data, such as classification, got {recipe.task}; leave out 'choose'"
+        )
+    return found(recipe, data=data, model=model)
 
 
 def find_checkpoint(name: str, runs: Path | None) -> str:

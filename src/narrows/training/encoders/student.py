@@ -20,6 +20,7 @@ from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
 from narrows.hf.sentence_encoder import Reading, SentenceEncoder, load_sentence_encoder
 from narrows.hf.sentence_layout import load_dense, pooling_of, read_layout
+from narrows.training.dropout import set_dropout
 from narrows.training.encoders.recipe import EncoderRecipe
 from narrows.training.tasks import find_checkpoint
 
@@ -29,19 +30,6 @@ _HEADED: Mapping[str, Any] = {
     "sequence-classification": AutoModelForSequenceClassification,
     "masked-lm": AutoModelForMaskedLM,
 }
-# Under the names that configs have for them; a model has some of them.
-_DROPOUTS = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "hidden_dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "classifier_dropout",
-    "embedding_dropout",
-    "mlp_dropout",
-    "dropout",
-    "dropout_rate",
-)
 
 
 class Sizes(NamedTuple):
@@ -210,7 +198,7 @@ def _load(
     register_all()
     folder = checkpoint_folder(checkpoint)
     layout = read_layout(folder)
-    config = None if dropout is None else _without_dropout(AutoConfig.from_pretrained(layout.folder), dropout)
+    config = None if dropout is None else set_dropout(AutoConfig.from_pretrained(layout.folder), dropout)
     if head is None:
         return load_sentence_encoder(layout, checkpoint, pooling=pooling, config=config)[1], []
     model, info = _HEADED[head].from_pretrained(
@@ -240,7 +228,7 @@ def _from_config(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: Any
     if recipe.head == "sequence-classification":
         fields |= {"id2label": theirs.id2label, "label2id": theirs.label2id}
     try:
-        config = _without_dropout(AutoConfig.for_model(kind, **fields), recipe.optimiser.dropout)
+        config = set_dropout(AutoConfig.for_model(kind, **fields), recipe.optimiser.dropout)
         # Where a config has several models (Funnel), transformers 5.24 goes through these without asking for None.
         config.architectures = config.architectures or []
         auto: Any = AutoModel if recipe.head is None else _HEADED[recipe.head]
@@ -250,11 +238,3 @@ def _from_config(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: Any
             f"expected fields of a {kind} that go together in 'model.config', got {fields} "
             f"({' '.join(str(error).split())}); change them"
         ) from error
-
-
-def _without_dropout(config: Any, dropout: float) -> Any:
-    """The config with the recipe's dropout in the place of its own."""
-    for name in _DROPOUTS:
-        if isinstance(getattr(config, name, None), float | int):
-            setattr(config, name, dropout)
-    return config

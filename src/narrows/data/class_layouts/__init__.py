@@ -1,0 +1,1 @@
+"""Layouts of labelled data, a file each."""

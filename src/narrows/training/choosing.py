@@ -1,0 +1,113 @@
+"""Of the runs of a sweep the best by tune data, and their scores on test data, which nothing was chosen by."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from narrows.errors import UsageError
+from narrows.training.sweep import Cell, ChooseSection
+from narrows.training.tasks import score_on_test
+from narrows.training.writing import written_whole
+
+__all__ = ["Choice", "choose_runs", "score_choices"]
+
+
+class Choice(NamedTuple):
+    """What was chosen for one combination of the keys that are not chosen.
+
+    Attributes:
+        settings: that combination.
+        chosen: the values of the chosen keys.
+        tune: of each candidate its values, and the mean score on tune data over repeats.
+        cells: the runs of the choice, one a repeat.
+    """
+
+    settings: Mapping[str, Any]
+    chosen: Mapping[str, Any]
+    tune: Sequence[tuple[Mapping[str, Any], float]]
+    cells: Sequence[Cell]
+
+
+def choose_runs(cells: Sequence[Cell], choose: ChooseSection, folder: Path) -> list[Choice]:
+    """The best values of the chosen keys by the mean tune score; of equal ones the first.
+
+    Args:
+        cells: all runs of the sweep, finished.
+        choose: what is chosen, and by which score.
+        folder: of the sweep.
+
+    Raises:
+        UsageError: a run that is not finished, or has no such score.
+    """
+    groups: dict[str, dict[str, list[Cell]]] = {}
+    for cell in cells:
+        others = {k: v for k, v in cell.settings.items() if k not in (*choose.keys, *choose.repeats)}
+        candidate = {key: cell.settings[key] for key in choose.keys}
+        groups.setdefault(json.dumps(others), {}).setdefault(json.dumps(candidate), []).append(cell)
+    choices = []
+    for others, candidates in groups.items():
+        tune = {name: fmean(_tuned(cell, choose.score, folder) for cell in own) for name, own in candidates.items()}
+        best = max(tune, key=tune.__getitem__)
+        scores = [(json.loads(name), score) for name, score in tune.items()]
+        choices.append(Choice(json.loads(others), json.loads(best), scores, candidates[best]))
+    return choices
+
+
+def score_choices(choices: Sequence[Choice], *, data: Path, folder: Path) -> list[dict[str, Any]]:
+    """The test scores of the chosen runs, kept in each run's `test.json` and together in `chosen.json`.
+
+    A run that was scored before is not scored again.
+
+    Returns:
+        For each choice its settings, the tune scores of all candidates, and `test`: by score the values of the repeats,
+        their mean, median, and the commonest label's.
+    """
+    found = []
+    for choice in choices:
+        tests = [_test(cell, data, folder) for cell in choice.cells]
+        test = {}
+        for name in tests[0]["scores"]:
+            values = [one["scores"][name]["mean"] for one in tests]
+            test[name] = {
+                "mean": fmean(values),
+                "median": median(values),
+                "runs": [one["scores"][name] for one in tests],
+                "majority": tests[0]["baseline"][name]["mean"],
+            }
+        found.append(
+            {
+                "settings": dict(choice.settings),
+                "chosen": dict(choice.chosen),
+                "tune": [{"values": dict(values), "mean": score} for values, score in choice.tune],
+                "rows": tests[0]["rows"],
+                "test": test,
+            }
+        )
+    _write(folder / "chosen.json", found)
+    return found
+
+
+def _tuned(cell: Cell, score: str, folder: Path) -> float:
+    path = folder / cell.recipe.name / "summary.json"
+    tune = json.loads(path.read_text(encoding="utf-8"))["tune"] if path.is_file() else {}
+    if f"eval_{score}" not in tune:
+        got = ", ".join(name.removeprefix("eval_") for name in tune) or "none"
+        raise UsageError(
+            f"expected a tune score {score!r} of the run {cell.recipe.name} to choose by, got {got}; finish the run, "
+            "name tune data, or another score"
+        )
+    return float(tune[f"eval_{score}"])
+
+
+def _test(cell: Cell, data: Path, folder: Path) -> dict[str, Any]:
+    path = folder / cell.recipe.name / "test.json"
+    if not path.is_file():
+        _write(path, score_on_test(cell.recipe, data=data, model=folder / cell.recipe.name / "model"))
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _write(path: Path, content: Any) -> None:
+    with written_whole(path) as partial:
+        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

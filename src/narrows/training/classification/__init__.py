@@ -1,0 +1,1 @@
+"""Fine-tuning of any encoder on labelled texts, pairs, choices and tagged sentences."""
