@@ -1,5 +1,6 @@
 """Funnel-Transformer as transformers models: the encoder alone, and with the decoder back to tokens."""
 
+import re
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ from narrows.hf.base import NarrowsPreTrainedModel
 
 __all__ = ["FunnelBaseModel", "FunnelModel", "FunnelPreTrainedModel"]
 
+_ENCODER_LAYER = re.compile(r"(?:^|\.)encoder\.blocks\.(\d+)\.(\d+)\.")
+_DECODER_LAYER = re.compile(r"(?:^|\.)decoder\.layers\.(\d+)\.")
+
 
 class FunnelPreTrainedModel(NarrowsPreTrainedModel):
     """What the models of this family share: initialisation, and how inputs go through the encoder."""
@@ -34,6 +38,31 @@ class FunnelPreTrainedModel(NarrowsPreTrainedModel):
         # Again, as `from_pretrained(..., pooling_size=3)` changes a field of a config that was already checked.
         config.check_architecture()
         super().__init__(config)
+
+    def layer_of(self, name: str) -> int | None:
+        """Which layer a parameter is of, for learning rates that fall with depth.
+
+        Args:
+            name: as `named_parameters()` gives it.
+
+        Returns:
+            0 for embeddings, 1 to n for the layers of the encoder across its blocks, and on for those of the decoder; a
+            layer that runs several times counts once. None for heads.
+
+        Example:
+            >>> model = FunnelModel(FunnelConfig(vocab_size=9, d_model=8, n_head=2, d_head=4, d_inner=16))
+            >>> model.layer_of("encoder.blocks.1.0.ffn.linear_1.weight")  # behind a block of four layers
+            5
+        """
+        if "embeddings." in name:
+            return 0
+        sizes = list(self.config.block_sizes)
+        if found := _ENCODER_LAYER.search(name):
+            block, layer = map(int, found.groups())
+            return sum(sizes[:block]) + layer + 1
+        if found := _DECODER_LAYER.search(name):
+            return sum(sizes) + int(found.group(1)) + 1
+        return None
 
     @property
     def funnel_backend(self) -> str:

@@ -8,9 +8,10 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from narrows.errors import UsageError
+from narrows.funnel import FunnelConfig, preset
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
-from narrows.training.pretraining.recipe import PretrainingRecipe
+from narrows.training.pretraining.recipe import PretrainingModelSection, PretrainingRecipe
 from narrows.training.tasks import find_checkpoint
 
 __all__ = ["build_config", "build_model", "build_tokenizer"]
@@ -54,10 +55,10 @@ def build_tokenizer(recipe: PretrainingRecipe, *, data: Path, runs: Path | None)
 
 
 def build_config(recipe: PretrainingRecipe, tokenizer: Any, *, runs: Path | None = None) -> Any:
-    """The config of the model: that of the checkpoint, or that of the family with the recipe's fields.
+    """The config of the model: that of the checkpoint, or that of the family or preset with the recipe's fields.
 
     Raises:
-        UsageError: an unknown family or field, a field that the tokenizer decides, a model without a masked language
+        UsageError: an unknown family, preset or field, a field that the tokenizer decides, a model without a masked language
             model, fewer positions than a row has tokens, or no dropout to set.
     """
     register_all()
@@ -65,7 +66,7 @@ def build_config(recipe: PretrainingRecipe, tokenizer: Any, *, runs: Path | None
     if section.checkpoint is not None:
         config = AutoConfig.from_pretrained(checkpoint_folder(find_checkpoint(section.checkpoint, runs)))
     else:
-        config = _of_family(str(section.family), section.config, tokenizer)
+        config = _of_family(section, tokenizer)
     if type(config) not in AutoModelForMaskedLM._model_mapping:
         raise UsageError(
             f"expected a family with a masked language model, got {config.model_type}; choose another, such as bert"
@@ -109,7 +110,8 @@ def build_model(recipe: PretrainingRecipe, config: Any, *, runs: Path | None = N
     return model.train()
 
 
-def _of_family(family: str, fields: dict[str, Any], tokenizer: Any) -> Any:
+def _of_family(section: PretrainingModelSection, tokenizer: Any) -> Any:
+    family, fields = section.family or FunnelConfig.model_type, section.config
     try:
         default = AutoConfig.for_model(family)
     except ValueError as error:
@@ -128,6 +130,8 @@ def _of_family(family: str, fields: dict[str, Any], tokenizer: Any) -> Any:
         if name in known
     }
     try:
+        if section.preset is not None:
+            return preset(section.preset, **fields, **decided)
         return AutoConfig.for_model(family, **fields, **decided)
     except UsageError:
         # Of a family of narrows: it says it all.
