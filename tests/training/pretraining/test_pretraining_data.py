@@ -12,9 +12,9 @@ from narrows.errors import UsageError
 from narrows.funnel import FunnelConfig as OurFunnelConfig
 from narrows.funnel import FunnelForMaskedLM as OurFunnelForMaskedLM
 from narrows.losses import masked_lm_loss
-from narrows.training.pretraining.parts import corpus_of, rows_of
 from narrows.training.pretraining.data import Item, RowPlan, collate_rows, read_corpus
 from narrows.training.pretraining.objective import MaskedTokens, MaskedTokensObjective
+from narrows.training.pretraining.parts import corpus_of, rows_of
 from narrows.training.pretraining.speed import TokenRate
 
 

@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from narrows.errors import RecipeError
-from narrows.training.pretraining.parts import arguments_of
 from narrows.training.pretraining.model import build_config
+from narrows.training.pretraining.parts import arguments_of
 from narrows.training.recipe import load_recipe, save_recipe
 
 GOOD = """
@@ -49,7 +49,10 @@ def test_the_learning_rate_falls_with_depth(layers, given, rate, pretraining_rec
     [
         ({"model": {}}, "expected one of model.checkpoint, model.family and model.preset in .*, got none; name one of"),
         ({"model": {"checkpoint": "a", "family": "b"}}, "expected one of model.checkpoint, .*, got checkpoint and fam"),
-        ({"model": {"preset": "a", "family": "b"}}, "expected one of model.checkpoint, .*, got family and preset; name"),
+        (
+            {"model": {"preset": "a", "family": "b"}},
+            "expected one of model.checkpoint, .*, got family and preset; name",
+        ),
         ({"model": {"preset": "b"}}, "expected model.tokenizer in .* beside model.preset, got none; name one"),
         ({"model": {"family": "b"}}, "expected model.tokenizer in .* beside model.family, got none; name one"),
         ({"model": {"checkpoint": "a", "config": {"x": 1}}}, "expected no model.config in .* beside model.checkpoint"),

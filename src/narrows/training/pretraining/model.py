@@ -14,7 +14,7 @@ from narrows.hf.register import register_all
 from narrows.training.pretraining.recipe import PretrainingModelSection, PretrainingRecipe
 from narrows.training.tasks import find_checkpoint
 
-__all__ = ["build_config", "build_model", "build_tokenizer"]
+__all__ = ["build_config", "build_model", "build_tokenizer", "ready"]
 
 # Of hidden states, embeddings and attention, as encoders of transformers and of this library name them.
 _DROPOUTS = (
@@ -58,8 +58,8 @@ def build_config(recipe: PretrainingRecipe, tokenizer: Any, *, runs: Path | None
     """The config of the model: that of the checkpoint, or that of the family or preset with the recipe's fields.
 
     Raises:
-        UsageError: an unknown family, preset or field, a field that the tokenizer decides, a model without a masked language
-            model, fewer positions than a row has tokens, or no dropout to set.
+        UsageError: an unknown family, preset or field, a field that the tokenizer decides, a model without a masked
+            language model, fewer positions than a row has tokens, or no dropout to set.
     """
     register_all()
     section = recipe.model
@@ -99,12 +99,21 @@ def build_model(recipe: PretrainingRecipe, config: Any, *, runs: Path | None = N
     else:
         folder = checkpoint_folder(find_checkpoint(section.checkpoint, runs))
         model = AutoModelForMaskedLM.from_pretrained(folder, config=config, dtype="float32")
+    return ready(model, section)
+
+
+def ready(model: Any, section: PretrainingModelSection) -> Any:
+    """The model in training, with the attention that the recipe names.
+
+    Raises:
+        UsageError: an attention that the model does not have.
+    """
     if section.attention is not None:
         try:
             model.set_attn_implementation(section.attention)
         except (ValueError, ImportError) as error:
             raise UsageError(
-                f"expected an attention that {config.model_type} has, got {section.attention!r} "
+                f"expected an attention that {model.config.model_type} has, got {section.attention!r} "
                 f"({' '.join(str(error).split())}); leave model.attention out"
             ) from error
     return model.train()

@@ -133,9 +133,7 @@ def make_trainer(
         evaluate_model=evaluate_model,
         layer_decay=recipe.optimiser.layer_decay,
         model=model,
-        args=arguments_of(
-            recipe, model.config, output, steps=prepared.plan.steps, quiet=quiet, keep_best=keep_best
-        ),
+        args=arguments_of(recipe, model.config, output, steps=prepared.plan.steps, quiet=quiet, keep_best=keep_best),
         train_dataset=prepared.rows,
         # Only so that transformers agrees to evaluate: what is read is the evaluation's own.
         eval_dataset=prepared.tune,
