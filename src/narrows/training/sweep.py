@@ -1,4 +1,4 @@
-"""Sweeps: one recipe in several variants, under every combination of some settings, as a queue that goes on where it was stopped."""
+"""Sweeps: a recipe in several variants and under every combination of some settings, as a queue that can be stopped."""
 
 import itertools
 import json
@@ -54,7 +54,7 @@ class Sweep(Section):
 
 
 class Cell(NamedTuple):
-    """One run of a sweep: the name of its `variant`, if there are any, the values of the varied keys, and its recipe."""
+    """One run of a sweep: the name of its `variant`, if it has one, the values of the varied keys, and its recipe."""
 
     settings: Mapping[str, Any]
     recipe: Recipe

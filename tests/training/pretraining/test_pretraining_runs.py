@@ -11,8 +11,10 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from narrows.errors import ConversionError, UsageError
 from narrows.training.pretraining.build import build_run, plan_run
+from narrows.training.pretraining.model import build_config
 from narrows.training.recipe import load_recipe
 from narrows.training.run import last_checkpoint, train
+from narrows.training.sweep import cells_of, load_sweep
 
 FUNNEL = {
     "block_sizes": [2, 1, 1],
@@ -148,6 +150,20 @@ def test_a_funnel_begins_without_knowledge_and_learns(changes, pretraining_recip
     assert train(recipe, data=text_folder, output=tmp_path / "run", quiet=True) is not None
     losses = [entry["eval_loss"] for entry in _log(tmp_path / "run") if "eval_loss" in entry]
     assert losses[-1] < 0.9 * before["eval_loss"]
+
+
+@torch.no_grad()
+def test_every_layout_of_the_shipped_sweep_begins_near_ln_v(tiny_bert) -> None:
+    path = Path(__file__).resolve().parents[3] / "recipes" / "sweeps" / "funnel-layouts.yaml"
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    ids = torch.randint(5, len(tokenizer), (4, 64), generator=torch.Generator().manual_seed(0))
+    cells = cells_of(load_sweep(path), path)
+    assert len(cells) == 12
+    for cell in cells:
+        torch.manual_seed(0)
+        model = AutoModelForMaskedLM.from_config(build_config(cell.recipe, tokenizer)).eval()
+        loss = float(model(ids, labels=ids).loss)
+        assert abs(loss / math.log(len(tokenizer)) - 1) < 0.2, cell.recipe.name
 
 
 def test_a_preset_is_a_family_and_its_sizes(pretraining_recipe, text_folder, tmp_path) -> None:
