@@ -87,7 +87,7 @@ def cells_of(sweep: Sweep, path: Path) -> list[Cell]:
     name = load_recipe(base).name
     for settings in _combinations({"variant": list(sweep.variants), **sweep.over} if sweep.variants else sweep.over):
         varied = {key: value for key, value in settings.items() if key in sweep.over}
-        variant = sweep.variants.get(settings.get("variant"), {})
+        variant = sweep.variants[settings["variant"]] if sweep.variants else {}
         values = {**sweep.settings, **variant, **varied, "name": "-".join([name, *map(_word, settings.values())])}
         texts = {key: yaml.safe_dump(value, default_flow_style=True) for key, value in values.items()}
         cells.append(Cell(settings, load_recipe(base, settings=texts)))
