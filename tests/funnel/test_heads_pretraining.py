@@ -94,6 +94,18 @@ def test_hidden_keys_are_seen_by_nobody_and_their_states_are_still_computed() ->
 
 
 @torch.no_grad()
+def test_keys_that_a_caller_hides_are_hidden_beside_the_masks_own() -> None:
+    ids, _ = hidden_rows()
+    others = torch.ones_like(ids)
+    others[:, 5] = 0
+    plain, hiding = (build(FunnelForMaskedLM, hide_masked_keys=hides, mask_token_id=MASK) for hides in (False, True))
+    torch.testing.assert_close(plain(ids, key_mask=ids != MASK).logits, hiding(ids).logits)
+    both = plain(ids, key_mask=(ids != MASK) & (others != 0)).logits
+    torch.testing.assert_close(hiding(ids, key_mask=others).logits, both)
+    assert not torch.allclose(both, hiding(ids).logits)
+
+
+@torch.no_grad()
 def test_in_the_authors_semantics_hidden_keys_are_masked_like_padding() -> None:
     model = build(FunnelForMaskedLM, hide_masked_keys=True, mask_token_id=MASK, semantics="official")
     plain = build(FunnelForMaskedLM, semantics="official")

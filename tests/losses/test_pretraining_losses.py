@@ -152,3 +152,21 @@ def test_logits_of_other_places_are_refused() -> None:
     ids, labels = _text()
     with pytest.raises(UsageError, match=r"expected logits of the \d+ predicted tokens, got 27; pass those"):
         sample_replacements(ids, labels, torch.zeros(27, 20), generator=torch.Generator())
+
+
+def test_with_a_generator_a_row_a_draw_does_not_depend_on_the_rows_beside_it() -> None:
+    ids = torch.randint(0, 20, (4, 6), generator=torch.Generator().manual_seed(0))
+    labels = torch.where(torch.rand(4, 6, generator=torch.Generator().manual_seed(1)) < 0.6, ids, -100)
+    labels[2] = -100
+    logits = torch.randn(4, 6, 20, generator=torch.Generator().manual_seed(2))
+
+    def drawn(rows):
+        own = [torch.Generator().manual_seed(7 + row) for row in rows]
+        chosen = logits[rows][labels[rows] != -100]
+        return sample_replacements(ids[rows], labels[rows], chosen, generator=own).input_ids
+
+    whole = drawn([0, 1, 2, 3])
+    assert torch.equal(torch.cat([drawn([0]), drawn([1, 2]), drawn([3])]), whole)
+    assert torch.equal(drawn([3, 1]), whole[[3, 1]]) and not torch.equal(whole, ids)
+    with pytest.raises(UsageError, match="expected a generator for each of 4 rows, got 1; pass one each, or one for"):
+        sample_replacements(ids, labels, logits[labels != -100], generator=[torch.Generator()])

@@ -123,3 +123,16 @@ def stop_at(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(run_module, "build_run", build)
 
     return install
+
+
+@pytest.fixture(scope="session")
+def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`train-1.txt` and `train-2.txt` (120 documents of two lines), `tune.txt` (20)."""
+    folder = tmp_path_factory.mktemp("text")
+    for name, numbers in (("train-1", range(60)), ("train-2", range(60, 120)), ("tune", range(120, 140))):
+        documents = [
+            f"in the year {n} the {_PLACES[n % 7]} was near the water .\na child found the {_PLACES[n % 7]} there .\n"
+            for n in numbers
+        ]
+        (folder / f"{name}.txt").write_text("\n".join(documents))
+    return folder

@@ -13,6 +13,8 @@ from transformers import (
 )
 
 from narrows.errors import UsageError
+from narrows.funnel import FunnelConfig as OurFunnelConfig
+from narrows.funnel import FunnelForElectraPreTraining
 from narrows.training.optimiser import parameter_groups, pretraining_learning_rate
 
 
@@ -41,6 +43,27 @@ def test_distilberts_layers_are_found() -> None:
     rates = _rates(model, 0.5)
     assert rates["distilbert.transformer.layer.0.ffn.lin1.weight"] == 1.0
     assert rates["distilbert.embeddings.word_embeddings.weight"] == 0.5
+
+
+def test_a_funnels_layers_are_counted_across_blocks_and_on_in_the_decoder() -> None:
+    sizes = {"d_model": 16, "n_head": 4, "d_head": 4, "d_inner": 24, "d_embed": 8, "vocab_size": 20}
+    config = OurFunnelConfig(block_sizes=[2, 1], block_repeats=[1, 3], num_decoder_layers=2, **sizes)
+    model = FunnelForElectraPreTraining(config)
+    rates = _rates(model, 0.5)
+    expected = {
+        "embeddings.word_embeddings.weight": 0,
+        "embeddings.projection.weight": 0,
+        "encoder.blocks.0.0.attention.r_kernel": 1,
+        "encoder.blocks.0.1.ffn.linear_1.weight": 2,
+        "encoder.blocks.1.0.attention.layer_norm.bias": 3,
+        "decoder.layers.0.attention.q_head.weight": 4,
+        "decoder.layers.1.ffn.linear_2.bias": 5,
+    }
+    for name, layer in expected.items():
+        assert rates[f"funnel.{name}"] == 2.0 * 0.5 ** (5 - layer), name
+        if "word_embeddings" not in name:
+            assert rates[f"generator.funnel.{name}"] == 2.0 * 0.5 ** (5 - layer), name
+    assert rates["discriminator_predictions.dense.weight"] == rates["generator.lm_head.bias"] == 2.0
 
 
 class _Blocks(nn.Module):

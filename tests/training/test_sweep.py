@@ -27,6 +27,27 @@ def test_every_combination_is_a_run(sweep: Path) -> None:
     assert cells[3].settings == {"model.split_layer": 2, "optimiser.seed": 1}
 
 
+def test_a_variant_is_several_settings_under_one_name(sweep: Path) -> None:
+    variants = (
+        "variants:\n  low: {model.split_layer: 0}\n  high and long: {model.split_layer: 2, optimiser.epochs: 3}\n"
+    )
+    sweep.write_text("name: s\nrecipe: a.yaml\nsettings: {optimiser.epochs: 0.5}\n" + variants)
+    cells = cells_of(load_sweep(sweep), sweep)
+    assert [cell.recipe.name for cell in cells] == ["a-low", "a-high_and_long"]
+    assert [(cell.recipe.model.split_layer, cell.recipe.optimiser.epochs) for cell in cells] == [(0, 0.5), (2, 3)]
+    assert [cell.settings for cell in cells] == [{"variant": "low"}, {"variant": "high and long"}]
+    sweep.write_text(f"name: s\nrecipe: a.yaml\n{variants}over: {{optimiser.seed: [1, 2]}}\n")
+    cells = cells_of(load_sweep(sweep), sweep)
+    assert [cell.recipe.name for cell in cells] == ["a-low-1", "a-low-2", "a-high_and_long-1", "a-high_and_long-2"]
+    assert cells[1].settings == {"variant": "low", "optimiser.seed": 2} and cells[1].recipe.optimiser.seed == 2
+
+
+def test_a_variant_may_replace_a_whole_section(sweep: Path) -> None:
+    sweep.write_text("name: s\nrecipe: a.yaml\nvariants: {other: {model: {checkpoint: z, split_layer: 3}}}\n")
+    (cell,) = cells_of(load_sweep(sweep), sweep)
+    assert (cell.recipe.model.checkpoint, cell.recipe.model.split_layer) == ("z", 3)
+
+
 def test_settings_hold_for_all_runs(sweep: Path) -> None:
     sweep.write_text(_SWEEP + "settings: {optimiser.epochs: 0.5, data.max_passage_tokens: 64}\n")
     recipes = [cell.recipe for cell in cells_of(load_sweep(sweep), sweep)]
@@ -45,7 +66,16 @@ def test_values_that_are_lists_or_paths_make_names(sweep: Path) -> None:
         ("a: [", "expected YAML in .*; mend that place"),
         ("- a", "expected a recipe in .*, got list"),
         (_SWEEP + "ovr: 1", "expected only known keys in .*, got 'ovr'; did you mean 'over'?"),
-        ("name: s\nrecipe: a.yaml\nover: {}", "expected a valid 'over' in .*, got {}"),
+        (
+            "name: s\nrecipe: a.yaml\nover: {}",
+            "expected a valid sweep in .*; name `variants`, or keys and their values",
+        ),
+        (
+            _SWEEP + "variants: {a: {optimiser.seed: 3}}",
+            "expected a valid sweep in .*; leave 'optimiser.seed' out of `over` or of the variants",
+        ),
+        (_SWEEP + "variants: {a: 3}", "expected a valid 'variants.a' in .*, got 3"),
+        (_SWEEP + "variants: {a: {optimiser.sed: 3}}", "got 'optimiser.sed'; did you mean 'seed'?"),
         ("name: s\nrecipe: a.yaml\nover: {optimiser.seed: []}", "give 'optimiser.seed' at least one value"),
         (_SWEEP.replace("a.yaml", "none.yaml"), "expected a recipe at .*none.yaml, got a file that cannot be read"),
         (_SWEEP.replace("optimiser.seed", "optimiser.sed"), "got 'optimiser.sed'; did you mean 'seed'?"),

@@ -1,4 +1,4 @@
-"""`narrows sweep`: a recipe under every combination of some settings."""
+"""`narrows sweep`: a recipe in several variants, under every combination of some settings."""
 
 import shlex
 from pathlib import Path
@@ -34,7 +34,7 @@ def command(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train a recipe under every combination of some settings, one run after another.
+    """Train a recipe in several variants, under every combination of some settings, one run after another.
 
     The same command goes on where a sweep was stopped (Ctrl-C or SIGTERM saves first). What the finished runs
     say is kept in RUNS/NAME/sweep.json. With `choose` in the sweep, the best values by tune data are scored on

@@ -22,7 +22,8 @@ from narrows.hf.base import NarrowsPreTrainedModel
 
 __all__ = ["FunnelBaseModel", "FunnelModel", "FunnelPreTrainedModel"]
 
-_LAYER = re.compile(r"blocks\.(?P<block>\d+)\.(?P<layer>\d+)\.|decoder\.layers\.(?P<decoder>\d+)\.")
+_ENCODER_LAYER = re.compile(r"(?:^|\.)encoder\.blocks\.(\d+)\.(\d+)\.")
+_DECODER_LAYER = re.compile(r"(?:^|\.)decoder\.layers\.(\d+)\.")
 
 
 class FunnelPreTrainedModel(NarrowsPreTrainedModel):
@@ -38,6 +39,31 @@ class FunnelPreTrainedModel(NarrowsPreTrainedModel):
         config.check_architecture()
         super().__init__(config)
 
+    def layer_of(self, name: str) -> int | None:
+        """Which layer a parameter is of, for learning rates that fall with depth.
+
+        Args:
+            name: as `named_parameters()` gives it.
+
+        Returns:
+            0 for embeddings, 1 to n for the layers of the encoder across its blocks, and on for those of the decoder; a
+            layer that runs several times counts once. None for heads.
+
+        Example:
+            >>> model = FunnelModel(FunnelConfig(vocab_size=9, d_model=8, n_head=2, d_head=4, d_inner=16))
+            >>> model.layer_of("encoder.blocks.1.0.ffn.linear_1.weight")  # behind a block of four layers
+            5
+        """
+        if "embeddings." in name:
+            return 0
+        sizes = list(self.config.block_sizes)
+        if found := _ENCODER_LAYER.search(name):
+            block, layer = map(int, found.groups())
+            return sum(sizes[:block]) + layer + 1
+        if found := _DECODER_LAYER.search(name):
+            return sum(sizes) + int(found.group(1)) + 1
+        return None
+
     @property
     def funnel_backend(self) -> str:
         """The attention's backend: `config.funnel_backend`, or if that is `auto` what `attn_implementation` asks for.
@@ -48,21 +74,6 @@ class FunnelPreTrainedModel(NarrowsPreTrainedModel):
         if self.config.funnel_backend == "auto" and implementation == "matmul":
             return "reference"
         return self.config.funnel_backend
-
-    def layer_of(self, name: str) -> int | None:
-        """The layer of a parameter, for layer-wise learning rates: 0 of embeddings, 1 to n from the bottom, on through
-        blocks and decoder; None of heads. Layers that run several times count once.
-
-        Example:
-            >>> FunnelBaseModel(FunnelConfig(block_sizes=[1, 2])).layer_of("encoder.blocks.1.0.ffn.linear_1.bias")
-            2
-        """
-        found = _LAYER.search(name)
-        if found is None:
-            return 0 if "embeddings." in name else None
-        if found["block"] is None:
-            return sum(self.config.block_sizes) + int(found["decoder"]) + 1
-        return sum(self.config.block_sizes[: int(found["block"])]) + int(found["layer"]) + 1
 
     @torch.no_grad()
     def _init_weights(self, module: Any) -> None:

@@ -6,7 +6,7 @@ Each is a sum divided by `num_items_in_batch`. That is the count of the whole op
 and processes, so that a step does not depend on how it was split; without it, the count of these tensors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from narrows._plural import count
 from narrows.errors import UsageError
 
 __all__ = ["DISCRIMINATOR_WEIGHT", "Replacements", "masked_lm_loss", "replaced_token_loss", "sample_replacements"]
@@ -110,7 +111,7 @@ def sample_replacements(
     labels: Int[Tensor, "batch length"],
     logits: Float[Tensor, "predicted vocabulary"],
     *,
-    generator: torch.Generator,
+    generator: torch.Generator | Sequence[torch.Generator],
     ignored: int = -100,
 ) -> Replacements:
     """A token drawn from the generator for every predicted place: argmax of its logits with Gumbel noise added.
@@ -121,11 +122,12 @@ def sample_replacements(
         input_ids: what the generator saw.
         labels: ids of the tokens that stood there, `ignored` where nothing was predicted.
         logits: of the predicted places, in the order of the rows, as a head gives them in `masked_lm_loss`.
-        generator: makes the draws, on the device of the logits.
+        generator: makes the draws, on the device of the logits. One for each row instead: what is drawn for a row then
+            does not depend on the rows beside it, and a step not on how its batch was split.
         ignored: the label of a token that was not predicted.
 
     Raises:
-        UsageError: another number of logits than of labels.
+        UsageError: another number of logits than of labels, or of generators than of rows.
 
     Example:
         >>> logits = torch.tensor([[0.0, 50.0]])
@@ -141,8 +143,23 @@ def sample_replacements(
             "pass those of the places with a label"
         )
     scores = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
+    noise = torch.empty_like(scores)
+    if isinstance(generator, torch.Generator):
+        noise.exponential_(generator=generator)
+    else:
+        _fill_by_row(noise, predicted.sum(1).tolist(), generator)
     # The logarithm of an exponential variable, with its sign turned, is a Gumbel variable.
-    noise = -torch.empty_like(scores).exponential_(generator=generator).log()
-    drawn = (scores + noise).argmax(-1).to(input_ids.dtype)
+    drawn = (scores - noise.log()).argmax(-1).to(input_ids.dtype)
     seen = input_ids.masked_scatter(predicted, drawn)
     return Replacements(seen, predicted & (seen != labels))
+
+
+def _fill_by_row(noise: Tensor, counts: list[int], generators: Sequence[torch.Generator]) -> None:
+    """Exponential noise for the predicted places of each row, from the generator of the row."""
+    if len(generators) != len(counts):
+        raise UsageError(
+            f"expected a generator for each of {count(len(counts), 'row')}, got {len(generators):,}; pass one each, "
+            "or one for all"
+        )
+    for part, generator in zip(noise.split(counts), generators, strict=True):
+        part.exponential_(generator=generator)

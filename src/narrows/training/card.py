@@ -79,7 +79,7 @@ def write_card(folder: Path, recipe: Recipe, *, command: str, summary: Mapping[s
         steps=count(summary["steps"], "step"),
         data=text.data,
         licence=recipe.licence or "not stated in the recipe",
-        scores=_scores(summary["tune"]),
+        scores=_scores(summary["tune"], best=text.best),
         recipe=yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True),
         versions=", ".join(f"{package} {version(package)}" for package in _PACKAGES),
     )
@@ -88,8 +88,9 @@ def write_card(folder: Path, recipe: Recipe, *, command: str, summary: Mapping[s
     return path
 
 
-def _scores(tune: Mapping[str, float]) -> str:
+def _scores(tune: Mapping[str, float], *, best: bool) -> str:
     if not tune:
         return "None: the recipe has no tune data."
     rows = "\n".join(f"| {name} | {value:.2f} |" for name, value in tune.items())
-    return f"On the tune data, by which the best checkpoint was chosen:\n\n| score | value |\n|---|---|\n{rows}"
+    chosen = "by which the best checkpoint was chosen" if best else "of the last checkpoint"
+    return f"On the tune data, {chosen}:\n\n| score | value |\n|---|---|\n{rows}"

@@ -9,13 +9,15 @@ from torch import nn
 
 from narrows.errors import UsageError
 
-__all__ = ["parameter_groups", "pretraining_learning_rate"]
+__all__ = ["parameter_groups", "pretraining_learning_rate", "pretraining_warmup"]
 
 # Of the families of this library, and of transformers' BERT, ELECTRA, RoBERTa and DistilBERT.
 _LAYER = re.compile(r"(?:layers|(?:encoder|transformer)\.layer)\.(\d+)\.")
 # Layers that are counted anew in each block: only the model knows how many came before.
 _IN_BLOCKS = re.compile(r"\.\d+\.\d+\.")
 _DEEP = 24
+_WARMUP_STEPS = 10_000
+_LONGEST_WARMUP = 0.1
 
 
 def parameter_groups(
@@ -71,6 +73,16 @@ def pretraining_learning_rate(layers: int) -> float:
         (0.0001, 8e-05)
     """
     return 1e-4 if layers <= _DEEP else 8e-5
+
+
+def pretraining_warmup(steps: int) -> float:
+    """Share of the steps in which the learning rate rises: the Funnel paper's 10,000 of them, a tenth at most.
+
+    Example:
+        >>> pretraining_warmup(1_000_000), pretraining_warmup(2_000)
+        (0.01, 0.1)
+    """
+    return min(_WARMUP_STEPS / steps, _LONGEST_WARMUP)
 
 
 def _layer_of(name: str) -> int | None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from narrows._text import shown
 from narrows.errors import RecipeError
 from narrows.training.classification.recipe import ClassRecipe
+from narrows.training.electra.recipe import ElectraRecipe
 from narrows.training.encoders.recipe import EncoderRecipe
 from narrows.training.planted.recipe import PlantedRecipe
 from narrows.training.pretraining.recipe import PretrainingRecipe
@@ -25,6 +26,7 @@ RECIPES: dict[str, type[Recipe]] = {
     "question-answering": SpanRecipe,
     "summarization": SummaryRecipe,
     "masked-lm": PretrainingRecipe,
+    "electra": ElectraRecipe,
     "planted-facts": PlantedRecipe,
     "encoder-distillation": EncoderRecipe,
     "classification": ClassRecipe,
@@ -139,6 +141,8 @@ def one_sentence(error: ValidationError, kind: type[BaseModel], path: Path) -> s
         return f"expected a key {where!r} in {path}, got none; add it"
     message = first["msg"].removeprefix("Value error, ")
     advice = f"{message[0].lower()}{message[1:]}"
+    if not where:
+        return f"expected a valid {kind.__name__.lower()} in {path}; {advice}"
     return f"expected a valid {where!r} in {path}, got {shown(first['input'])}; {advice}"
 
 

@@ -48,12 +48,14 @@ class CardText(Section):
         about: what the model is, and how it is loaded.
         data: a Markdown list of the data, a line a source.
         pipeline: of transformers, that uses the model; the task's name when empty.
+        best: whether the scores chose the checkpoint; otherwise it is the last one.
     """
 
     family: str
     about: str
     data: str
     pipeline: str = ""
+    best: bool = True
 
 
 class Recipe(Section, ABC):

@@ -1,4 +1,4 @@
-"""Sweeps: one recipe under every combination of some settings, as a queue that goes on where it was stopped."""
+"""Sweeps: a recipe in several variants and under every combination of some settings, as a queue that can be stopped."""
 
 import itertools
 import json
@@ -39,14 +39,18 @@ class Sweep(Section):
         name: of the folder that all its runs lie in.
         recipe: file of the recipe, from the sweep's own folder.
         settings: keys of the recipe, as `a.b`, that all runs have another value of.
-        over: keys and the values each takes, in every combination; the first key varies slowest.
-        choose: for each combination of the other keys the best values of some; their runs alone see the test data.
+        variants: settings that go together, by a name that the runs get, such as another family with its sizes; they
+            hold against `settings`. A section or config that is given whole replaces the recipe's.
+        over: keys and the values each takes, in every combination, of every variant; the first key varies slowest.
+        choose: for each combination of the other keys, and each variant, the best values of some; their runs alone see
+            the test data.
     """
 
     name: str
     recipe: str
     settings: dict[str, Any] = {}
-    over: dict[str, list[Any]] = Field(min_length=1)
+    variants: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    over: dict[str, list[Any]] = Field(default_factory=dict)
     choose: ChooseSection | None = None
 
     @field_validator("over")
@@ -58,7 +62,12 @@ class Sweep(Section):
         return over
 
     @model_validator(mode="after")
-    def _chooses_what_varies(self) -> "Sweep":
+    def _varies(self) -> "Sweep":
+        if not self.variants and not self.over:
+            raise ValueError("name `variants`, or keys and their values under `over`")
+        both = next((key for key in self.over for settings in self.variants.values() if key in settings), None)
+        if both is not None:
+            raise ValueError(f"leave {both!r} out of `over` or of the variants")
         named = [] if self.choose is None else [*self.choose.keys, *self.choose.repeats]
         unknown = next((key for key in named if key not in self.over or named.count(key) > 1), None)
         if unknown is not None:
@@ -67,7 +76,7 @@ class Sweep(Section):
 
 
 class Cell(NamedTuple):
-    """One run of a sweep: the values of the varied keys, and its recipe."""
+    """One run of a sweep: the name of its `variant`, if it has one, the values of the varied keys, and its recipe."""
 
     settings: Mapping[str, Any]
     recipe: Recipe
@@ -98,8 +107,10 @@ def cells_of(sweep: Sweep, path: Path) -> list[Cell]:
     """
     base, cells = path.parent / sweep.recipe, []
     name = load_recipe(base).name
-    for settings in _combinations(sweep.over):
-        values = {**sweep.settings, **settings, "name": "-".join([name, *map(_word, settings.values())])}
+    for settings in _combinations({"variant": list(sweep.variants), **sweep.over} if sweep.variants else sweep.over):
+        varied = {key: value for key, value in settings.items() if key in sweep.over}
+        variant = sweep.variants[settings["variant"]] if sweep.variants else {}
+        values = {**sweep.settings, **variant, **varied, "name": "-".join([name, *map(_word, settings.values())])}
         texts = {key: yaml.safe_dump(value, default_flow_style=True) for key, value in values.items()}
         cells.append(Cell(settings, load_recipe(base, settings=texts)))
     names = [cell.recipe.name for cell in cells]

@@ -17,6 +17,7 @@ _BUILDERS = {
     "question-answering": "narrows.training.spans.build",
     "summarization": "narrows.training.summaries.build",
     "masked-lm": "narrows.training.pretraining.build",
+    "electra": "narrows.training.electra.build",
     "planted-facts": "narrows.training.planted.build",
     "encoder-distillation": "narrows.training.encoders.build",
     "classification": "narrows.training.classification.build",

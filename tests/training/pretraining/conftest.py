@@ -1,4 +1,4 @@
-"""A little raw text, and recipes of a tiny BERT over it."""
+"""Recipes of a tiny BERT over a little raw text."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,21 +6,6 @@ from pathlib import Path
 import pytest
 
 from narrows.training.pretraining.recipe import PretrainingRecipe
-
-_PLACES = ("north wall", "old mill", "gold road", "green island", "stone house", "white horse", "long river")
-
-
-@pytest.fixture(scope="session")
-def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`train-1.txt` and `train-2.txt` (120 documents of two lines), `tune.txt` (20)."""
-    folder = tmp_path_factory.mktemp("text")
-    for name, numbers in (("train-1", range(60)), ("train-2", range(60, 120)), ("tune", range(120, 140))):
-        documents = [
-            f"in the year {n} the {_PLACES[n % 7]} was near the water .\na child found the {_PLACES[n % 7]} there .\n"
-            for n in numbers
-        ]
-        (folder / f"{name}.txt").write_text("\n".join(documents))
-    return folder
 
 
 @pytest.fixture

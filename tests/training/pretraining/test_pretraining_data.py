@@ -9,10 +9,12 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, FunnelConfi
 
 from narrows.data import TokenCache
 from narrows.errors import UsageError
+from narrows.funnel import FunnelConfig as OurFunnelConfig
+from narrows.funnel import FunnelForMaskedLM as OurFunnelForMaskedLM
 from narrows.losses import masked_lm_loss
-from narrows.training.pretraining.build import _corpus, _rows
 from narrows.training.pretraining.data import Item, RowPlan, collate_rows, read_corpus
 from narrows.training.pretraining.objective import MaskedTokens, MaskedTokensObjective
+from narrows.training.pretraining.parts import corpus_of, rows_of
 from narrows.training.pretraining.speed import TokenRate
 
 
@@ -22,7 +24,7 @@ def make_rows(pretraining_recipe, tiny_bert, text_folder, tmp_path):
 
     def make(*, held_out: bool = False, **sections):
         recipe, tokenizer = pretraining_recipe(**sections), AutoTokenizer.from_pretrained(tiny_bert)
-        return _rows(recipe, _corpus(recipe, tokenizer, text_folder, tmp_path), held_out=held_out), tokenizer
+        return rows_of(recipe, corpus_of(recipe, tokenizer, text_folder, tmp_path), held_out=held_out), tokenizer
 
     return make
 
@@ -109,7 +111,14 @@ def _funnel() -> FunnelForMaskedLM:
     return FunnelForMaskedLM(config).eval()
 
 
-@pytest.mark.parametrize("make", [_bert, _funnel])
+def _our_funnel() -> OurFunnelForMaskedLM:
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32, "d_embed": 8, "num_decoder_layers": 1}
+    config = OurFunnelConfig(vocab_size=20, block_sizes=[1, 1], initializer_std=0.3, **sizes)
+    return OurFunnelForMaskedLM(config).eval()
+
+
+@pytest.mark.parametrize("make", [_bert, _funnel, _our_funnel])
 @pytest.mark.parametrize("hide_keys", [False, True])
 def test_logits_are_those_of_the_whole_model_in_values_and_gradients(make, hide_keys) -> None:
     model, batch = make(), _batch()
@@ -120,8 +129,13 @@ def test_logits_are_those_of_the_whole_model_in_values_and_gradients(make, hide_
     predicted = batch["labels"] != -100
     mask = (~predicted).long() if hide_keys else None
     inputs = {"input_ids": batch["input_ids"], "token_type_ids": batch["token_type_ids"]}
-    whole = model(**inputs, attention_mask=mask).logits[predicted]
+    # Of ours the hidden keys are no padding: they are pooled.
+    whole = model(**inputs, **{"key_mask" if make is _our_funnel else "attention_mask": mask}).logits[predicted]
+    rows: list[int] = []
+    handle = model.get_output_embeddings().register_forward_hook(lambda module, given, made: rows.append(len(given[0])))
     ours = MaskedTokens(model, segments=2, hide_keys=hide_keys)(model, batch)
+    handle.remove()
+    assert rows == [int(predicted.sum())]
     torch.testing.assert_close(ours, whole)
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     noise = torch.randn_like(whole)

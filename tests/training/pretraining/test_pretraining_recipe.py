@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from narrows.errors import RecipeError
-from narrows.training.pretraining.build import _arguments
 from narrows.training.pretraining.model import build_config
+from narrows.training.pretraining.parts import arguments_of
 from narrows.training.recipe import load_recipe, save_recipe
 
 GOOD = """
@@ -39,7 +39,7 @@ def test_the_learning_rate_falls_with_depth(layers, given, rate, pretraining_rec
     config = build_config(recipe, AutoTokenizer.from_pretrained(tiny_bert))
     # What the recipe's config names is not changed by the dropout of all.
     assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.2, 0.3)
-    arguments = _arguments(recipe, config, tmp_path, quiet=True)
+    arguments = arguments_of(recipe, config, tmp_path, steps=30, quiet=True)
     assert (arguments.learning_rate, arguments.adam_beta2) == (rate, 0.98)
     assert (arguments.metric_for_best_model, arguments.greater_is_better) == ("loss", False)
 
@@ -47,8 +47,13 @@ def test_the_learning_rate_falls_with_depth(layers, given, rate, pretraining_rec
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"model": {}}, "expected model.checkpoint or model.family in .*, got neither; name one of them"),
-        ({"model": {"checkpoint": "a", "family": "b"}}, "expected model.checkpoint or model.family in .*, got both"),
+        ({"model": {}}, "expected one of model.checkpoint, model.family and model.preset in .*, got none; name one of"),
+        ({"model": {"checkpoint": "a", "family": "b"}}, "expected one of model.checkpoint, .*, got checkpoint and fam"),
+        (
+            {"model": {"preset": "a", "family": "b"}},
+            "expected one of model.checkpoint, .*, got family and preset; name",
+        ),
+        ({"model": {"preset": "b"}}, "expected model.tokenizer in .* beside model.preset, got none; name one"),
         ({"model": {"family": "b"}}, "expected model.tokenizer in .* beside model.family, got none; name one"),
         ({"model": {"checkpoint": "a", "config": {"x": 1}}}, "expected no model.config in .* beside model.checkpoint"),
         ({"model": {"checkpoint": "a", "tokenizer": "b"}}, "expected no model.tokenizer in .* beside model.checkpoint"),
@@ -79,3 +84,11 @@ def test_a_mistake_is_one_sentence(changes, text, tmp_path) -> None:
     path.write_text(yaml.safe_dump(raw))
     with pytest.raises(RecipeError, match=text):
         load_recipe(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "steps", "share"), [(None, 2_000, 0.1), (None, 1_000_000, 0.01), (0.0, 2_000, 0.0), (0.3, 10**6, 0.3)]
+)
+def test_the_warm_up_is_ten_thousand_steps_or_a_tenth(given, steps, share, pretraining_recipe, tmp_path) -> None:
+    recipe = pretraining_recipe(optimiser={"warmup": given})
+    assert arguments_of(recipe, None, tmp_path, steps=steps, quiet=True).warmup_steps == share

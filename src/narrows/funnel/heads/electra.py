@@ -3,6 +3,8 @@
 Sources: Clark et al. 2020 (ELECTRA); Dai et al. 2020 (Funnel-Transformer) and its code.
 """
 
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,12 +16,17 @@ from narrows.errors import UsageError
 from narrows.funnel.config import FunnelConfig
 from narrows.funnel.heads.common import FunnelTokenHead
 from narrows.funnel.heads.outputs import ElectraOutput
-from narrows.funnel.heads.pretraining import FunnelDiscriminatorPredictions, FunnelForMaskedLM
+from narrows.funnel.heads.pretraining import (
+    FunnelDiscriminatorPredictions,
+    FunnelForMaskedLM,
+    FunnelForReplacedTokenDetection,
+)
 from narrows.losses import masked_lm_loss, replaced_token_loss, sample_replacements
 
 __all__ = ["FunnelForElectraPreTraining", "generator_config"]
 
 _EMBEDDINGS = "funnel.embeddings"
+_SIZES = ("d_model", "d_embed", "d_inner", "n_head", "d_head", "block_sizes", "num_decoder_layers", "vocab_size")
 _SHARED = ("word_embeddings.weight", "layer_norm.weight", "layer_norm.bias")
 
 
@@ -65,6 +72,40 @@ class FunnelForElectraPreTraining(FunnelTokenHead):
         self.generator = FunnelForMaskedLM(generator_config(config))
         self.post_init()
 
+    @classmethod
+    def from_parts(
+        cls, discriminator: FunnelForReplacedTokenDetection, generator: FunnelForMaskedLM
+    ) -> "FunnelForElectraPreTraining":
+        """The two models that a run left, as one that goes on learning. Their weights are copied.
+
+        Raises:
+            UsageError: a generator of another size than the discriminator's config says, or with embeddings of its own.
+        """
+        wanted = generator_config(discriminator.config)
+        unlike = next((name for name in _SIZES if getattr(generator.config, name) != getattr(wanted, name)), None)
+        if unlike is not None:
+            raise UsageError(
+                f"expected a generator with {unlike} {getattr(wanted, unlike)}, as the discriminator's config says, "
+                f"got {getattr(generator.config, unlike)}; name the generator that was saved with it"
+            )
+        ours, theirs = (model.funnel.embeddings.state_dict() for model in (discriminator, generator))
+        if not all(torch.equal(ours[name], theirs[name]) for name in _SHARED):
+            raise UsageError(
+                "expected a generator with the discriminator's embeddings, got one with its own; name the generator "
+                "that was saved with it"
+            )
+        model = cls(discriminator.config)
+        model.generator.load_state_dict(generator.state_dict())
+        model.funnel.load_state_dict(discriminator.funnel.state_dict())
+        model.discriminator_predictions.load_state_dict(discriminator.discriminator_predictions.state_dict())
+        return model
+
+    def discriminator(self) -> FunnelForReplacedTokenDetection:
+        """The discriminator as a model of its own, over the same weights: the encoder that is fine-tuned."""
+        model = FunnelForReplacedTokenDetection(copy.deepcopy(self.config))
+        model.funnel, model.discriminator_predictions = self.funnel, self.discriminator_predictions
+        return model
+
     @can_return_tuple
     def forward(
         self,
@@ -74,7 +115,7 @@ class FunnelForElectraPreTraining(FunnelTokenHead):
         labels: Int[Tensor, "batch length"] | None = None,
         num_items_in_batch: Tensor | int | None = None,
         num_tokens_in_batch: Tensor | int | None = None,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | Sequence[torch.Generator] | None = None,
         **kwargs: Any,
     ) -> ElectraOutput:
         """One step: the generator's cross entropy, and `discriminator_weight` times the discriminator's.
@@ -87,7 +128,8 @@ class FunnelForElectraPreTraining(FunnelTokenHead):
             num_items_in_batch: predicted tokens of the whole optimiser step; None: of this batch.
             num_tokens_in_batch: real tokens of the whole step. None: those of this batch; with `num_items_in_batch` the
                 mean over them then counts by this batch's share of the predicted tokens.
-            generator: draws the samples, on the device of the inputs; None: one seeded by torch's own.
+            generator: draws the samples, on the device of the inputs; one for each row, and a step does not depend on
+                how its batch was split. None: one seeded by torch's own.
 
         Raises:
             UsageError: no labels.
@@ -128,7 +170,7 @@ class FunnelForElectraPreTraining(FunnelTokenHead):
         token_type_ids: Tensor | None,
         labels: Tensor,
         num_items_in_batch: Tensor | int | None,
-        generator: torch.Generator | None,
+        generator: torch.Generator | Sequence[torch.Generator] | None,
     ) -> tuple[Any, Tensor]:
         states = self.generator.funnel(
             input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids, return_dict=True

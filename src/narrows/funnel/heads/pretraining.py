@@ -74,6 +74,7 @@ class FunnelForMaskedLM(FunnelTokenHead):
         num_items_in_batch: Tensor | int | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        key_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput:
         """Inputs as `FunnelModel.forward`.
@@ -91,7 +92,7 @@ class FunnelForMaskedLM(FunnelTokenHead):
             inputs_embeds,
             output_attentions,
             output_hidden_states,
-            key_mask=self._seen(input_ids),
+            key_mask=self._seen(input_ids, key_mask),
         )
         states = outputs.last_hidden_state
         assert states is not None
@@ -102,15 +103,17 @@ class FunnelForMaskedLM(FunnelTokenHead):
             logits = self.vocabulary_logits(states)
         return with_states(MaskedLMOutput, outputs, loss=loss, logits=logits)
 
-    def _seen(self, input_ids: Tensor | None) -> Tensor | None:
+    def _seen(self, input_ids: Tensor | None, key_mask: Tensor | None) -> Tensor | None:
+        """The keys of a caller, without [MASK] where the config hides it."""
         if not self.config.hide_masked_keys:
-            return None
+            return key_mask
         if input_ids is None:
             raise UsageError(
                 "expected input_ids with `hide_masked_keys`, got inputs_embeds, which do not say where [MASK] is; "
                 "pass ids or set it to False"
             )
-        return input_ids != self.config.mask_token_id
+        seen = input_ids != self.config.mask_token_id
+        return seen if key_mask is None else seen & (key_mask != 0)
 
 
 class FunnelDiscriminatorPredictions(nn.Module):

@@ -27,12 +27,14 @@ class Item(NamedTuple):
 
 
 class MaskedRow(NamedTuple):
-    """What a model reads and is asked, int64 `[length]` each; `follows` is of its two segments."""
+    """What a model reads and is asked, int64 `[length]` each; `follows` is of its two segments, and whatever else is
+    drawn for the row in this epoch is drawn from `seed`."""
 
     input_ids: np.ndarray
     token_type_ids: np.ndarray
     labels: np.ndarray
     follows: bool
+    seed: int
 
 
 class Vocabulary(NamedTuple):
@@ -120,7 +122,8 @@ class MaskedRows(Dataset[MaskedRow]):
         row = self._packed.row(item.row, generator)
         words = word_numbers(row.input_ids, starts=self._vocabulary.starts, special=self._vocabulary.special)
         masked = mask_tokens(row.input_ids, words, generator=generator, **self._options)
-        return MaskedRow(masked.input_ids, row.segments, masked.labels, row.follows)
+        seed = int(generator.integers(2**63))
+        return MaskedRow(masked.input_ids, row.segments, masked.labels, row.follows, seed)
 
 
 class RowPlan(Sampler[list[Item]]):
@@ -171,7 +174,7 @@ def collate_rows(rows: Sequence[MaskedRow], *, cls_segment: int = 0) -> Mapping[
         cls_segment: segment of [CLS]; Funnel's is 2.
 
     Returns:
-        `input_ids`, `token_type_ids`, `labels` `[batch, length]`, and `follows` `[batch]`, which nothing is asked of.
+        `input_ids`, `token_type_ids`, `labels` `[batch, length]`, and `follows` and `seeds` `[batch]`.
     """
     segments = torch.from_numpy(np.stack([row.token_type_ids for row in rows]))
     segments[:, 0] = cls_segment
@@ -180,6 +183,7 @@ def collate_rows(rows: Sequence[MaskedRow], *, cls_segment: int = 0) -> Mapping[
         "token_type_ids": segments,
         "labels": torch.from_numpy(np.stack([row.labels for row in rows])),
         "follows": torch.tensor([row.follows for row in rows]),
+        "seeds": torch.tensor([row.seed for row in rows]),
     }
 
 

@@ -8,12 +8,13 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from narrows.errors import UsageError
+from narrows.funnel import FunnelConfig, preset
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
-from narrows.training.pretraining.recipe import PretrainingRecipe
+from narrows.training.pretraining.recipe import PretrainingModelSection, PretrainingRecipe
 from narrows.training.tasks import find_checkpoint
 
-__all__ = ["build_config", "build_model", "build_tokenizer"]
+__all__ = ["build_config", "build_model", "build_tokenizer", "ready"]
 
 # Of hidden states, embeddings and attention, as encoders of transformers and of this library name them.
 _DROPOUTS = (
@@ -54,18 +55,18 @@ def build_tokenizer(recipe: PretrainingRecipe, *, data: Path, runs: Path | None)
 
 
 def build_config(recipe: PretrainingRecipe, tokenizer: Any, *, runs: Path | None = None) -> Any:
-    """The config of the model: that of the checkpoint, or that of the family with the recipe's fields.
+    """The config of the model: that of the checkpoint, or that of the family or preset with the recipe's fields.
 
     Raises:
-        UsageError: an unknown family or field, a field that the tokenizer decides, a model without a masked language
-            model, fewer positions than a row has tokens, or no dropout to set.
+        UsageError: an unknown family, preset or field, a field that the tokenizer decides, a model without a masked
+            language model, fewer positions than a row has tokens, or no dropout to set.
     """
     register_all()
     section = recipe.model
     if section.checkpoint is not None:
         config = AutoConfig.from_pretrained(checkpoint_folder(find_checkpoint(section.checkpoint, runs)))
     else:
-        config = _of_family(str(section.family), section.config, tokenizer)
+        config = _of_family(section, tokenizer)
     if type(config) not in AutoModelForMaskedLM._model_mapping:
         raise UsageError(
             f"expected a family with a masked language model, got {config.model_type}; choose another, such as bert"
@@ -98,18 +99,28 @@ def build_model(recipe: PretrainingRecipe, config: Any, *, runs: Path | None = N
     else:
         folder = checkpoint_folder(find_checkpoint(section.checkpoint, runs))
         model = AutoModelForMaskedLM.from_pretrained(folder, config=config, dtype="float32")
+    return ready(model, section)
+
+
+def ready(model: Any, section: PretrainingModelSection) -> Any:
+    """The model in training, with the attention that the recipe names.
+
+    Raises:
+        UsageError: an attention that the model does not have.
+    """
     if section.attention is not None:
         try:
             model.set_attn_implementation(section.attention)
         except (ValueError, ImportError) as error:
             raise UsageError(
-                f"expected an attention that {config.model_type} has, got {section.attention!r} "
+                f"expected an attention that {model.config.model_type} has, got {section.attention!r} "
                 f"({' '.join(str(error).split())}); leave model.attention out"
             ) from error
     return model.train()
 
 
-def _of_family(family: str, fields: dict[str, Any], tokenizer: Any) -> Any:
+def _of_family(section: PretrainingModelSection, tokenizer: Any) -> Any:
+    family, fields = section.family or FunnelConfig.model_type, section.config
     try:
         default = AutoConfig.for_model(family)
     except ValueError as error:
@@ -128,6 +139,8 @@ def _of_family(family: str, fields: dict[str, Any], tokenizer: Any) -> Any:
         if name in known
     }
     try:
+        if section.preset is not None:
+            return preset(section.preset, **fields, **decided)
         return AutoConfig.for_model(family, **fields, **decided)
     except UsageError:
         # Of a family of narrows: it says it all.

@@ -22,16 +22,19 @@ __all__ = [
 
 class PretrainingModelSection(Section):
     """Attributes:
-    checkpoint: folder, hub id, or the output of another run, to go on with; or `family`.
+    checkpoint: folder, hub id, or the output of another run, to go on with; or `family`, or `preset`.
     family: model type of transformers, or of this library, that has a masked language model; random weights.
-    config: fields of that family's config; the others have its defaults. The vocabulary is the tokenizer's.
-    tokenizer: beside `family`: a folder under that of the runs or of the data, or a checkpoint.
+    preset: a Funnel by the paper's name, such as B4-4-4H768; random weights.
+    config: fields of that family's config; the others have its defaults, or the preset's. The vocabulary is the
+        tokenizer's.
+    tokenizer: beside `family` or `preset`: a folder under that of the runs or of the data, or a checkpoint.
     attention: implementation, as transformers names them; the model's default when empty. On a CPU `eager` trains
         faster.
     """
 
     checkpoint: str | None = None
     family: str | None = None
+    preset: str | None = None
     config: dict[str, Any] = Field(default_factory=dict)
     tokenizer: str | None = None
     attention: str | None = None
@@ -96,7 +99,8 @@ class PretrainingOptimiser(OptimiserSection):
         steps: of the optimiser, in all; or `epochs`.
         epochs: passes over the rows; 1 when neither is given.
         learning_rate: when empty, 1e-4, and 8e-5 for more than 24 layers, where 1e-4 was not stable.
-        warmup: the paper's 10,000 of 1,000,000 steps; a short run wants a larger share.
+        warmup: share of the steps. When empty, the paper's 10,000 steps, and a tenth of a run that is shorter than ten
+            times that.
         beta2: of AdamW.
         dropout: of hidden states and of attention, where `model.config` does not say.
         gradient_checkpointing: compute layers again in the backward pass, for memory.
@@ -105,7 +109,7 @@ class PretrainingOptimiser(OptimiserSection):
     steps: int | None = Field(None, ge=1)
     epochs: float | None = Field(None, gt=0, le=1000)  # type: ignore[assignment]
     learning_rate: float | None = Field(None, gt=0)  # type: ignore[assignment]
-    warmup: float = Field(0.01, ge=0, le=1)
+    warmup: float | None = Field(None, ge=0, le=1)  # type: ignore[assignment]
     beta2: float = Field(0.99, gt=0, lt=1)
     dropout: float = Field(0.1, ge=0, lt=1)
     gradient_checkpointing: bool = False
@@ -169,11 +173,14 @@ class PretrainingRecipe(Recipe):
 
     def _check_model(self, path: Path) -> None:
         model = self.model
-        if (model.checkpoint is None) == (model.family is None):
-            got = "neither" if model.checkpoint is None else "both"
-            raise RecipeError(f"expected model.checkpoint or model.family in {path}, got {got}; name one of them")
-        if model.family is not None and model.tokenizer is None:
-            raise RecipeError(f"expected model.tokenizer in {path} beside model.family, got none; name one")
+        named = [name for name in ("checkpoint", "family", "preset") if getattr(model, name) is not None]
+        if len(named) != 1:
+            raise RecipeError(
+                f"expected one of model.checkpoint, model.family and model.preset in {path}, got "
+                f"{' and '.join(named) or 'none'}; name one of them"
+            )
+        if model.checkpoint is None and model.tokenizer is None:
+            raise RecipeError(f"expected model.tokenizer in {path} beside model.{named[0]}, got none; name one")
         if model.checkpoint is not None and (model.config or model.tokenizer is not None):
             raise RecipeError(
                 f"expected no model.{'config' if model.config else 'tokenizer'} in {path} beside model.checkpoint, "
@@ -191,7 +198,7 @@ class PretrainingRecipe(Recipe):
         if data.tune_share:
             tune = [f"- tune: {data.tune_share:.1%} of the documents"]
         return CardText(
-            family=self.model.family or "masked-lm",
+            family=self.model.family or ("masked-lm" if self.model.preset is None else "narrows-funnel"),
             pipeline="fill-mask",
             about=(
                 f"An encoder pretrained on raw text, rows of {data.length} tokens of which it predicts "
