@@ -100,7 +100,7 @@ def _read(data: Path, loaded: "ClassModel", model: str, layout: str | None) -> "
 
 def _longest(loaded: "ClassModel", model: str, asked: int | None) -> int:
     """The longest text that is asked for, else that of training, else that the model can read."""
-    from narrows.serving.encoders import Encoder
+    from narrows.hf.encoders import Encoder
 
     encoder = Encoder(model, loaded.model, loaded.tokenizer)
     if asked is not None and encoder.positions is not None and asked > encoder.positions:

@@ -10,8 +10,8 @@ from transformers.utils import logging
 from narrows.errors import ConversionError, UsageError
 from narrows.evaluation.classification import HEADS
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
+from narrows.hf.encoders import Encoder
 from narrows.hf.register import register_all
-from narrows.serving.encoders import Encoder
 from narrows.training.classification.recipe import ClassRecipe
 from narrows.training.dropout import set_dropout
 from narrows.training.tasks import find_checkpoint
