@@ -1,17 +1,17 @@
 """Labelled texts as a model reads them: token ids, classes, and batches."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.utils.data import Dataset
 
 from narrows._plural import count
 from narrows._text import shown
 from narrows.data.classes import ChoiceExample, ClassExample, TextExample, WordsExample
 from narrows.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["IGNORED", "PROBLEMS", "ClassRow", "ClassRows", "collate_classes", "encode_classes", "label_names"]
 
@@ -45,7 +45,7 @@ class ClassRow(NamedTuple):
     words: tuple[int, ...] = ()
 
 
-class ClassRows(Dataset[ClassRow]):
+class ClassRows:
     """Encoded examples; made by `encode_classes`.
 
     Attributes:
@@ -132,13 +132,16 @@ def encode_classes(
     return ClassRows(rows, problem=problem, truncated=truncated)
 
 
-def collate_classes(rows: Sequence[ClassRow], *, pad: int, pad_type: int = 0) -> dict[str, Tensor]:
+def collate_classes(rows: Sequence[ClassRow], *, pad: int, pad_type: int = 0) -> "dict[str, Tensor]":
     """Rows padded on the right.
 
     Returns:
         `input_ids`, `attention_mask` and where the tokenizer makes them `token_type_ids`, `[batch, length]`, or of
         choices `[batch, choices, length]`; `labels`, `[batch]`, or of tags `[batch, length]`.
     """
+    # Recipes name what is here, and are read without torch.
+    import torch
+
     several = len(rows[0].inputs["input_ids"]) > 1
     longest = max(len(ids) for row in rows for ids in row.inputs["input_ids"])
     batch: dict[str, Tensor] = {}
@@ -156,7 +159,9 @@ def collate_classes(rows: Sequence[ClassRow], *, pad: int, pad_type: int = 0) ->
     return batch
 
 
-def _labels(rows: Sequence[ClassRow], longest: int) -> Tensor:
+def _labels(rows: Sequence[ClassRow], longest: int) -> "Tensor":
+    import torch
+
     if not isinstance(rows[0].label, tuple):
         return torch.tensor([row.label for row in rows])
     made = torch.full((len(rows), longest), IGNORED)

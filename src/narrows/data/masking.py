@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from narrows._plural import count
 from narrows.errors import UsageError
 
 __all__ = [
@@ -263,7 +264,7 @@ def _check(
     if strategy not in MASKINGS:
         raise UsageError(f"expected a masking strategy of {', '.join(MASKINGS)}, got {strategy!r}; choose one of them")
     if len(ids) != len(words):
-        raise UsageError(f"expected a word for each of {len(ids):,} tokens, got {len(words):,}; pass one each")
+        raise UsageError(f"expected a word for each of {count(len(ids), 'token')}, got {len(words):,}; pass one each")
     if num_predict < 0:
         raise UsageError(f"expected num_predict of at least 0, got {num_predict}; the paper's is 85 of 512 tokens")
     if min(as_mask, as_random) < 0 or as_mask + as_random > 1 + 1e-9:

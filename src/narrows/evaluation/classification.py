@@ -19,6 +19,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from narrows._plural import count
 from narrows.data import ClassRows, collate_classes, token_budget_batches
 from narrows.errors import ConversionError, UsageError
 from narrows.evaluation.bootstrap import Interval, MeanInterval, bootstrap_score
@@ -195,7 +196,9 @@ def evaluate_classes(
         UsageError: no rows, or another number of predictions.
     """
     if len(predictions) != len(rows):
-        raise UsageError(f"expected a prediction for each of {len(rows):,} rows, got {len(predictions):,}; pass all.")
+        raise UsageError(
+            f"expected a prediction for each of {count(len(rows), 'row')}, got {len(predictions):,}; pass all."
+        )
     gold, problem = rows.labels, rows.problem
     said = majority_of(rows) if majority is None else majority
     constant: list[Any] = [said if problem == "regression" else int(said)] * len(rows)

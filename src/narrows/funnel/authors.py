@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import FunnelTokenizer
 
 from narrows._optional import require
+from narrows._plural import count
 from narrows.errors import ConversionError, UsageError
 from narrows.funnel.config import FunnelConfig
 from narrows.funnel.heads import FunnelForElectraPreTraining
@@ -263,7 +264,7 @@ def export_tensors(model: FunnelPreTrainedModel, *, layout: str, task: str) -> d
     if homeless:
         raise UsageError(
             f"expected a model that the authors' {layout} code has, got one with {homeless[0]}, "
-            f"{len(homeless):,} tensors in all that it lacks; export an encoder, or choose the other layout"
+            f"{count(len(homeless), 'tensor')} in all that it lacks; export an encoder, or choose the other layout"
         )
     heads = {True: generator.n_head if generator is not None else 0, False: config.n_head}
     return {

@@ -9,6 +9,7 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig
 
+from narrows._plural import count
 from narrows.errors import ConversionError, NarrowsError, UsageError
 from narrows.funnel.authors import config_of_authors, layout_of, net_config, read_arrays, table_for, task_of
 from narrows.funnel.config import FunnelConfig
@@ -252,7 +253,7 @@ def _from_bert(
 ) -> _Source:
     if block_sizes is None:
         raise UsageError(
-            f"expected block sizes for a BERT of {theirs.num_hidden_layers} layers, got none; "
+            f"expected block sizes for a BERT of {count(theirs.num_hidden_layers, 'layer')}, got none; "
             "pass the layers of each block, such as 2,2,2"
         )
     trained = bert_task((theirs.architectures or [""])[0])

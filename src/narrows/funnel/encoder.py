@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from narrows._plural import count
 from narrows.errors import UsageError
 from narrows.funnel.config import FunnelConfig
 from narrows.funnel.layers import FunnelLayer, View, see
@@ -145,6 +146,6 @@ def refuse_short(config: FunnelConfig, length: int) -> None:
     if not fits:
         raise UsageError(
             f"expected rows that semantics={config.semantics!r} can pool {config.num_blocks - 1} times, "
-            f"got rows of {length} tokens, at which the code it stands for fails; "
+            f"got rows of {count(length, 'token')}, at which the code it stands for fails; "
             "pad them to another length or choose semantics='exact'"
         )

@@ -7,6 +7,7 @@ from typing import Any
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import logging
 
+from narrows._plural import count
 from narrows.errors import ConversionError, UsageError
 from narrows.evaluation.classification import HEADS
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
@@ -85,7 +86,7 @@ def build_model(recipe: ClassRecipe, tokenizer: Any, labels: Sequence[str], *, r
     positions = Encoder(recipe.model.checkpoint, model, tokenizer).positions
     if positions is not None and recipe.data.max_tokens > positions:
         raise UsageError(
-            f"expected data.max_tokens of at most the {positions} positions of {recipe.model.checkpoint}, got "
+            f"expected data.max_tokens of at most the {count(positions, 'position')} of {recipe.model.checkpoint}, got "
             f"{recipe.data.max_tokens}; lower it"
         )
     return model.train()

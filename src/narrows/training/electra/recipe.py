@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
+from narrows._plural import count
 from narrows.errors import RecipeError
 from narrows.training.pretraining.recipe import PretrainingRecipe
 from narrows.training.sections import CardText
@@ -50,7 +51,7 @@ class ElectraRecipe(PretrainingRecipe):
                     "best": False,
                     "about": (
                         f"A Funnel-Transformer pretrained as ELECTRA's discriminator on raw text, rows of "
-                        f"{self.data.length} tokens of which its generator fills in "
+                        f"{count(self.data.length, 'token')} of which its generator fills in "
                         f"{self.masking.predicted(self.data.length)}, chosen by `{self.masking.strategy}`. Loads with "
                         "`AutoModel` or any head after `narrows.register_all()`; `FunnelForReplacedTokenDetection` "
                         "judges tokens, and `generator/` is the masked language model that was trained beside it."

@@ -15,6 +15,7 @@ from transformers import (
     AutoTokenizer,
 )
 
+from narrows._plural import count
 from narrows.errors import ConversionError, UsageError
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
@@ -174,8 +175,8 @@ def sizes_of(encoder: SentenceEncoder, length: int, who: str) -> Sizes:
             reading = encoder.eval().read({"input_ids": ids, "attention_mask": mask}, states=True)
     except (IndexError, RuntimeError) as error:
         raise UsageError(
-            f"expected a {who} that reads the {length} tokens of 'data.lengths', got {' '.join(str(error).split())}; "
-            "lower the lengths or choose another model"
+            f"expected a {who} that reads the {count(length, 'token')} of 'data.lengths', "
+            f"got {' '.join(str(error).split())}; lower the lengths or choose another model"
         ) from error
     finally:
         encoder.train(training)

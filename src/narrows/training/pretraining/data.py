@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
+from narrows._plural import count
 from narrows.data import PackedRows, Piece, TokenCache, TokenizedPieces, hold_out, read_pieces, tokenize_pieces
 from narrows.data.masking import mask_tokens, word_numbers, word_starts
 from narrows.errors import UsageError
@@ -145,7 +146,7 @@ class RowPlan(Sampler[list[Item]]):
     def __init__(self, *, rows: int, batch_rows: int, batches: int, seed: int):
         if batches < 1:
             raise UsageError(
-                f"expected at least one batch of {batch_rows:,} rows, got {rows:,} rows and too few epochs; raise "
+                f"expected at least one batch of {count(batch_rows, 'row')}, got {count(rows, 'row')} and too few epochs; raise "
                 "optimiser.epochs, or name optimiser.steps"
             )
         self._rows, self._batch_rows, self._batches, self._seed = rows, batch_rows, batches, seed

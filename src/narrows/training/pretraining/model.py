@@ -7,6 +7,7 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
+from narrows._plural import count
 from narrows.errors import UsageError
 from narrows.funnel import FunnelConfig, preset
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
@@ -76,8 +77,8 @@ def build_config(recipe: PretrainingRecipe, tokenizer: Any, *, runs: Path | None
     positions = None if relative else getattr(config, "max_position_embeddings", None)
     if positions is not None and recipe.data.length > positions:
         raise UsageError(
-            f"expected data.length of at most the model's {positions} positions, got {recipe.data.length}; lower it, "
-            "or raise model.config.max_position_embeddings"
+            f"expected data.length of at most the model's {count(positions, 'position')}, got {recipe.data.length}; "
+            "lower it, or raise model.config.max_position_embeddings"
         )
     _set_dropout(config, recipe)
     return config

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from narrows._plural import count
 from narrows.data.masking import PREDICTED_SHARE
 from narrows.errors import RecipeError
 from narrows.training.sections import CardText, OptimiserSection, Recipe, Section
@@ -201,7 +202,7 @@ class PretrainingRecipe(Recipe):
             family=self.model.family or ("masked-lm" if self.model.preset is None else "narrows-funnel"),
             pipeline="fill-mask",
             about=(
-                f"An encoder pretrained on raw text, rows of {data.length} tokens of which it predicts "
+                f"An encoder pretrained on raw text, rows of {count(data.length, 'token')} of which it predicts "
                 f"{self.masking.predicted(data.length)}, chosen by `{self.masking.strategy}`. Loads with "
                 "`AutoModelForMaskedLM`, after `narrows.register_all()` if it is of a family of narrows."
             ),
