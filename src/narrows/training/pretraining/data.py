@@ -146,8 +146,8 @@ class RowPlan(Sampler[list[Item]]):
     def __init__(self, *, rows: int, batch_rows: int, batches: int, seed: int):
         if batches < 1:
             raise UsageError(
-                f"expected at least one batch of {count(batch_rows, 'row')}, got {count(rows, 'row')} and too few epochs; "
-                "raise optimiser.epochs, or name optimiser.steps"
+                f"expected at least one batch of {count(batch_rows, 'row')}, got {count(rows, 'row')} and too few "
+                "epochs; raise optimiser.epochs, or name optimiser.steps"
             )
         self._rows, self._batch_rows, self._batches, self._seed = rows, batch_rows, batches, seed
 
