@@ -22,8 +22,9 @@ __all__ = ["attend_tiled"]
 
 _QUERIES = 64
 
-# Scores that a tile may hold where there is a choice of heads and rows: on a CPU what its cache holds.
-_SCORES = {"cpu": 2**17}
+# Scores that a tile may hold where there is a choice of heads and rows: of a CPU what the caches of its cores hold. Less
+# for two threads took half as long again, since they wait for each other at the end of each of so small operations.
+_SCORES_A_THREAD = 2**18
 _SCORES_ELSEWHERE = 2**25
 
 # Pairs of a few rows whose segments are kept; beyond, they are compared anew for each head.
@@ -55,6 +56,7 @@ def attend_tiled(
         segments = _several(query_segments, key_segments, cls_segment)
     # From the CPU's global generator, so that a seeded run and a checkpoint's second pass draw the same.
     seed = int(torch.randint(2**62, ())) if dropout else 0
+    scores = _SCORES_A_THREAD * torch.get_num_threads() if query.device.type == "cpu" else _SCORES_ELSEWHERE
     attended = _TiledAttention.apply(
         query,
         key,
@@ -63,7 +65,7 @@ def attend_tiled(
         terms.position_bias.to(query.dtype),
         project_distances(tables, terms.kernel, dtype=query.dtype),
         segment_scores(query, terms, several=segments is not None),
-        _Settings(geometry, segments, cls_segment, mask, dropout, seed),
+        _Settings(geometry, segments, cls_segment, mask, dropout, seed, scores),
     )
     return attended.to(dtype)
 
@@ -91,6 +93,8 @@ class _Settings(NamedTuple):
     mask: Tensor | None
     dropout: float
     seed: int
+    scores: int
+    """That a tile may hold: the same in both passes, whatever becomes of the number of threads between them."""
 
     def clear_empty_(self, states: Tensor) -> Tensor:
         """Zeros, in place, in rows of the batch without a real key."""
@@ -187,7 +191,7 @@ class _Tile(NamedTuple):
 def _tiles(query: Tensor, key: Tensor, value: Tensor, settings: _Settings) -> Iterator[_Tile]:
     """All tiles. Those of the same keys follow each other."""
     batch, heads, queries, _ = query.shape
-    at_once = max(1, _SCORES.get(query.device.type, _SCORES_ELSEWHERE) // (_QUERIES * settings.geometry.keys))
+    at_once = max(1, settings.scores // (_QUERIES * settings.geometry.keys))
     # A batch may be empty.
     row_count = max(1, min(batch, at_once))
     head_count = max(1, at_once // max(1, batch))
