@@ -22,8 +22,8 @@ __all__ = ["attend_tiled"]
 
 _QUERIES = 64
 
-# Scores that a tile may hold where there is a choice of heads and rows: of a CPU what the caches of its cores hold. Less
-# for two threads took half as long again, since they wait for each other at the end of each of so small operations.
+# Scores that a tile may hold where there is a choice of heads and rows: of a CPU what the caches of its cores hold.
+# With less, two threads took half as long again: they wait for each other at the end of each of so small operations.
 _SCORES_A_THREAD = 2**18
 _SCORES_ELSEWHERE = 2**25
 
