@@ -19,7 +19,7 @@ def _family(value=3.0, *, quick=None, judged=True, missing=None, wrong=None, sou
             Row(name="plain", unit="s", sources=sources),
         ),
         measure=lambda context: {
-            "fast": Measurement(value=value, spread=(2.5, 3.5)),
+            "fast": Measurement(value=value, spread=(2.5, 3.5), detail={"rounds": 7}),
             "plain": Measurement(value=1.0),
         },
         size="100 rounds",
@@ -51,6 +51,8 @@ def test_a_full_run_measures_keeps_and_lets_later_rows_see_earlier_ones(bench, t
     assert lines["other"].value == 63.0
     kept = load_results(results_file(tmp_path, "toy"))
     assert kept["rows"]["fast"]["spread"] == [2.5, 3.5]
+    # The rounds that were run, not those that a row runs by default.
+    assert (kept["rows"]["fast"]["size"], kept["rows"]["plain"]["size"]) == ("7 rounds", "100 rounds")
     assert kept["rows"]["fast"]["digest"] == digest(SOURCES)
     (described,) = kept["runs"].values()
     assert set(described) >= {"date", "machine", "versions", "commit", "dirty", "seed"}

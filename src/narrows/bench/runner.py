@@ -1,6 +1,7 @@
 """`narrows bench`: the gate, then every row, measured or carried over from the last full run."""
 
 import fnmatch
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -108,7 +109,7 @@ def run(
         found = measure(replace(context, known=known, seconds=left))
         size = group.quick_size if quick else group.size
         shown = [replace(row, bar=None) if quick and not group.quick_judged else row for row in rows]
-        lines += [_measured(row, found[row.name], size if quick else "") for row in shown]
+        lines += [_measured(row, found[row.name], _done(size, found[row.name]) if quick else "") for row in shown]
         if not quick:
             record(results, this_run, {row.name: _kept(row, found[row.name], size) for row in rows})
             save_results(path, {**results, "family": name})
@@ -230,8 +231,14 @@ def _kept(row: Row, found: Measurement, size: str) -> dict[str, Any]:
         "peer": str(found.detail.get("peer", row.peer)),
         "spread": None if found.spread is None else list(found.spread),
         "arithmetic": found.arithmetic,
-        "size": size,
+        "size": _done(size, found),
         "detail": dict(found.detail),
         "sources": list(row.sources),
         "digest": digest(row.sources),
     }
+
+
+def _done(size: str, found: Measurement) -> str:
+    """A size with the rounds that were run: `--rounds`, or an end of the time, makes them others than the row's own."""
+    rounds = found.detail.get("rounds")
+    return size if rounds is None else re.sub(r"\d+ rounds", f"{rounds} rounds", size)
