@@ -26,6 +26,7 @@ CHECKS = DEFORMER
 
 _MODEL = (
     "core/attention.py",
+    "core/linear.py",
     "core/masks.py",
     "deformer/bert.py",
     "deformer/split.py",

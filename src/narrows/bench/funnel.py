@@ -19,6 +19,7 @@ CHECKS = FUNNEL
 
 _ENCODER = (
     "core/compact.py",
+    "core/linear.py",
     "funnel/activation.py",
     "funnel/attention*.py",
     "funnel/config.py",

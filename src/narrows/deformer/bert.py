@@ -6,7 +6,7 @@ Equal to transformers' BertModel on the same weights (tests/parity). Post-norm l
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from narrows.core import attend
+from narrows.core import attend, project
 
 __all__ = ["BertEmbeddings", "BertLayer"]
 
@@ -90,16 +90,16 @@ class BertLayer(nn.Module):
         """States after the layer, for the rows of `query` (a part of `hidden`), or for all when it is None."""
         query = hidden if query is None else query
         attended = attend(
-            self._heads(self.query(query)),
-            self._heads(self.key(hidden)),
-            self._heads(self.value(hidden)),
+            self._heads(project(self.query, query)),
+            self._heads(project(self.key, hidden)),
+            self._heads(project(self.value, hidden)),
             mask=mask,
             dropout=self.attention_dropout if self.training else 0.0,
             backend=backend,
         )
-        attended = self.output(attended.transpose(1, 2).flatten(2))
+        attended = project(self.output, attended.transpose(1, 2).flatten(2))
         query = self.attention_norm(query + self.dropout(attended))
-        fed = self.down(self.activation(self.up(query)))
+        fed = project(self.down, self.activation(project(self.up, query)))
         return self.feed_forward_norm(query + self.dropout(fed))
 
     def _heads(self, states: Tensor) -> Tensor:

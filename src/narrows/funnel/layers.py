@@ -9,6 +9,7 @@ from torch.nn import functional
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from narrows.core import project
 from narrows.funnel.activation import gelu_by_tanh
 from narrows.funnel.attention import Geometry, RelativeTerms, attend_relative, factor_tables, relative_table
 from narrows.funnel.attention_reference import relative_weights
@@ -99,7 +100,7 @@ class FunnelAttention(nn.Module):
         attended = attend_relative(
             query,
             key,
-            self._split(self.v_head(keys)),
+            self._split(project(self.v_head, keys)),
             terms=self._terms(),
             geometry=view.geometry,
             query_segments=view.query_segments,
@@ -110,7 +111,7 @@ class FunnelAttention(nn.Module):
             dropout=self.dropout_rate if self.training else 0.0,
             backend=view.backend,
         )
-        attended = self.post_proj(attended.transpose(1, 2).flatten(2))
+        attended = project(self.post_proj, attended.transpose(1, 2).flatten(2))
         return self.layer_norm(states + self.hidden_dropout(attended))
 
     def weights(
@@ -138,10 +139,10 @@ class FunnelAttention(nn.Module):
         )
 
     def _query_and_key(self, states: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-        query = self._split(self.q_head(states))
+        query = self._split(project(self.q_head, states))
         if not self.relative:
             query = query + self.r_w_bias[:, None]
-        return query, self._split(self.k_head(keys))
+        return query, self._split(project(self.k_head, keys))
 
     def _terms(self) -> RelativeTerms | None:
         if not self.relative:
@@ -167,8 +168,8 @@ class FunnelFeedForward(nn.Module):
         self.layer_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
 
     def forward(self, states: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch length width"]:
-        inner = self.activation_dropout(self.activation(self.linear_1(states)))
-        return self.layer_norm(states + self.dropout(self.linear_2(inner)))
+        inner = self.activation_dropout(self.activation(project(self.linear_1, states)))
+        return self.layer_norm(states + self.dropout(project(self.linear_2, inner)))
 
 
 class FunnelLayer(GradientCheckpointingLayer):
