@@ -6,9 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
+
 from narrows.core import linear
 from narrows.core.linear import project
-from torch import nn
 
 # A number no layer gives: rows that come out as it were multiplied by the other library.
 _MARK = 12345.0
@@ -87,9 +88,9 @@ def test_hooks_see_the_call(on_amd) -> None:
         project(layer, states)
         handle.remove()
 
-        def replaced(states: torch.Tensor) -> torch.Tensor:
+        def replaced(input: torch.Tensor) -> torch.Tensor:
             seen.append("replaced")
-            return states
+            return input
 
         layer.forward = replaced  # as accelerate does to move weights
         project(layer, states)
@@ -118,7 +119,7 @@ def test_it_compiles_and_exports_as_the_layer_does(on_amd) -> None:
         assert called == {"aten.linear.default"}
         torch.testing.assert_close(exported.module()(states[:9]), model(states[:9]))
         traced = torch.jit.trace(model, (states,))
-        assert "mkldnn" not in str(traced.inlined_graph)
+        assert "mkldnn" not in str(traced.inlined_graph)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize(("told", "expected"), [("vendor_id\t: AuthenticAMD\n", True), ("GenuineIntel", False)])

@@ -1,8 +1,8 @@
 """Linear layers without gradients, by the faster of the two libraries for them that torch brings to a CPU.
 
-torch multiplies fp32 matrices with Intel's MKL, which does not get the best out of AMD's processors. oneDNN, which torch
-takes for bf16 anyway, is not held back there: on an AMD EPYC it took 0.87 to 0.75 of the time for 128 rows and more.
-On processors of other makers nothing is changed, since nothing was measured on them.
+torch multiplies fp32 matrices with Intel's MKL, which does not get the best out of AMD's processors. oneDNN, which
+torch takes for bf16 anyway, is not held back there: on an AMD EPYC it took 0.95 to 0.67 of the time for 128 rows and
+more, 0.85 in the middle. On processors of other makers nothing is changed, since nothing was measured on them.
 """
 
 import platform
@@ -22,8 +22,8 @@ _FEWEST_ROWS = 64
 def project(layer: nn.Module, states: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows out"]:
     """What `layer(states)` gives, up to rounding, and sooner where it is a plain linear layer that only infers in fp32.
 
-    Everything else is left to the layer itself: training, other dtypes and devices, hooks, adapters and quantised layers
-    in its place, compiling and exporting. `torch.backends.mkldnn.flags(enabled=False)` leaves all to it.
+    Everything else is left to the layer itself: training, other dtypes and devices, hooks, adapters and quantised
+    layers in its place, compiling and exporting. `torch.backends.mkldnn.flags(enabled=False)` leaves all to it.
 
     Args:
         layer: a linear layer, or what took its place.
