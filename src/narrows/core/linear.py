@@ -52,7 +52,7 @@ def _infers_alone(layer: nn.Linear, states: Tensor) -> bool:
         and all(part.device.type == "cpu" and part.layout == torch.strided for part in parts)
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
+        and not torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
         and not _is_watched(layer)
     )
 
