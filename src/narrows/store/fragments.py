@@ -3,18 +3,16 @@
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import lance
 import pyarrow as pa
-from lance.query import MatchQuery
 
 from narrows.errors import StoreDamagedError
-from narrows.store import layout, rows
+from narrows.store import attempt, layout, rows
 
-__all__ = ["ReadRows", "names_alone", "readable_rows", "search", "survives_search", "that_end_lance"]
+__all__ = ["ReadRows", "names_alone", "readable_rows", "survives_search", "that_end_lance"]
 
 _ROWS_AT_ONCE = 256
 
@@ -67,7 +65,7 @@ def that_end_lance(path: Path, version: int, fragment_ids: Sequence[int]) -> set
     Of some lengths, read from a damaged file, Lance asks for all memory and aborts: so another process tries, all
     files at once and, if it ends, half of them each time.
     """
-    if not fragment_ids or _survives("try_files", path, version, *fragment_ids):
+    if not fragment_ids or _survives(path, version, "files", *fragment_ids):
         return set()
     if len(fragment_ids) == 1:
         return set(fragment_ids)
@@ -78,52 +76,10 @@ def that_end_lance(path: Path, version: int, fragment_ids: Sequence[int]) -> set
 
 def survives_search(path: Path, version: int, word: str) -> bool:
     """Whether a process that searches for a word goes on: a damaged index can end it as a data file can."""
-    return _survives("try_search", path, version, word)
+    return _survives(path, version, "search", rows.TEXT_COLUMN, given=word)
 
 
-def try_files(path: str, version: str, *fragment_ids: str) -> None:
-    """Read files in every way that a store and `verify` read them, and say nothing: what the other process does."""
-    dataset = _open(path, version)
-    for fragment_id in fragment_ids:
-        fragment = dataset.get_fragment(int(fragment_id))
-        assert fragment is not None
-        for name in dataset.schema.names:
-            with _errors_ignored(path):
-                fragment.to_table(columns=[name])
-        for place, read in readable_rows(fragment, fragment.metadata.num_rows, Path(path)):
-            for name in dataset.schema.names if read is None else ():
-                with _errors_ignored(path):
-                    fragment.take([place], columns=[name])
-
-
-def try_search(path: str, version: str, word: str) -> None:
-    """Search for a word and say nothing: what the other process does."""
-    with _errors_ignored(path):
-        search(_open(path, version), word)
-
-
-def search(dataset: lance.LanceDataset, word: str) -> None:
-    """Search for a word, for the errors alone."""
-    dataset.to_table(
-        columns=["_score"],
-        full_text_query=MatchQuery(word, rows.TEXT_COLUMN),
-        limit=1,
-        disable_scoring_autoprojection=True,
-    )
-
-
-def _open(path: str, version: str) -> lance.LanceDataset:
-    return lance.dataset(layout.dataset_uri(Path(path)), version=int(version))
-
-
-@contextmanager
-def _errors_ignored(path: str) -> Iterator[None]:
-    with suppress(StoreDamagedError), layout.lance_errors(Path(path), "reading"):
-        yield
-
-
-def _survives(attempt: str, path: Path, version: int, *arguments: object) -> bool:
-    code = f"import sys; from narrows.store import fragments; fragments.{attempt}(*sys.argv[1:])"
-    command = [sys.executable, "-c", code, str(path), str(version), *map(str, arguments)]
+def _survives(path: Path, version: int, *arguments: object, given: str = "") -> bool:
+    command = [sys.executable, "-P", attempt.__file__, layout.dataset_uri(path), str(version), *map(str, arguments)]
     # Killed by a signal; whatever else may go wrong there is found here again.
-    return subprocess.run(command, capture_output=True, check=False).returncode >= 0
+    return subprocess.run(command, input=given.encode(), capture_output=True, check=False).returncode >= 0

@@ -10,9 +10,10 @@ import lance
 from narrows._plural import count
 from narrows.errors import StoreDamagedError
 from narrows.store import layout, rows
+from narrows.store.attempt import search
 from narrows.store.checksums import changed_files, is_of_data, is_of_index, noted_names, suspects
 from narrows.store.codecs import get_codec
-from narrows.store.fragments import names_alone, readable_rows, search, survives_search, that_end_lance
+from narrows.store.fragments import names_alone, readable_rows, survives_search, that_end_lance
 from narrows.store.records import Damage, VerifyReport
 from narrows.store.tidying import index_files
 
@@ -142,7 +143,7 @@ class _Verification:
             return
         try:
             with layout.lance_errors(self._path, "searching"):
-                search(dataset, word)
+                search(dataset, rows.TEXT_COLUMN, word)
         except StoreDamagedError as error:
             self._damages.append(Damage(None, None, layout.without_remedy(self._path, error)))
             self._damaged_index = True
