@@ -28,6 +28,7 @@ class Guard:
         self._seen: set[str] = set()
         self._refused: set[str] = set()
         self._fragments: dict[int, str] = {}
+        self._index: tuple[int, str | None] = (0, None)
 
     def look_at(self, dataset: lance.LanceDataset) -> dict[int, int]:
         """Look at the data files of a version: from now on it is the one that is read.
@@ -81,11 +82,13 @@ class Guard:
         self._require_index(dataset)
 
     def _require_index(self, dataset: lance.LanceDataset) -> None:
-        names = index_files(dataset, self._path)
-        self._refused.update(self._suspects(names))
-        for name in names:
-            if name in self._refused:
-                raise self._damage(name)
+        # Looked at when a version is first searched: reading rows needs no index.
+        if self._index[0] != dataset.version:
+            names = index_files(dataset, self._path)
+            self._refused.update(self._suspects(names))
+            self._index = dataset.version, next((name for name in names if name in self._refused), None)
+        if self._index[1] is not None:
+            raise self._damage(self._index[1])
 
     def _suspects(self, names: Iterable[str]) -> list[str]:
         new = [name for name in names if name not in self._seen]

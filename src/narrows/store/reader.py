@@ -224,13 +224,7 @@ class Store:
         table = self._scan(
             doing="searching",
             columns=["_distance"],
-            nearest={
-                "column": rows.VECTOR_COLUMN,
-                "q": unit,
-                "k": limit,
-                "metric": "cosine",
-                "use_index": False,
-            },
+            nearest={"column": rows.VECTOR_COLUMN, "q": unit, "k": limit, "metric": "cosine", "use_index": False},
             with_row_id=True,
             disable_scoring_autoprojection=True,
         )
