@@ -97,13 +97,14 @@ def test_a_missing_file_is_reported(filled, data_files) -> None:
     assert report.passages == 2 and len(report.damages) == 1 and "cannot be read" in report.damages[0].reason
 
 
-def test_any_flipped_byte_is_an_error_in_one_sentence_or_harmless(filled, tmp_path, data_files) -> None:
+@pytest.mark.parametrize("turns", [10, pytest.param(60, marks=pytest.mark.slow)])
+def test_any_flipped_byte_is_an_error_in_one_sentence_or_harmless(filled, tmp_path, data_files, turns) -> None:
     moments = random.Random(0)
     names = [file.relative_to(filled.path) for file in data_files(filled)]
     row_ids = [hit.row_id for hit in filled.search("harbour", 9)]
     before = filled.load(row_ids)
     found = 0
-    for turn in range(60):
+    for turn in range(turns):
         copy = tmp_path / f"copy{turn}"
         shutil.copytree(filled.path, copy)
         file = copy / moments.choice(names)
@@ -118,7 +119,7 @@ def test_any_flipped_byte_is_an_error_in_one_sentence_or_harmless(filled, tmp_pa
             continue
         assert [bytes(states) for states in after.states] == [bytes(states) for states in before.states]
         assert after.texts == before.texts and after.ids == before.ids
-    assert found > 30
+    assert found > turns // 2
 
 
 def test_a_document_with_a_missing_passage_is_not_whole(filled) -> None:
@@ -192,10 +193,6 @@ def test_lost_versions_are_not_an_empty_store(filled, fingerprint, gone, finishe
     filled.close()
     shutil.rmtree(filled.path / gone)
     kept = sorted(path for path in filled.path.rglob("*") if path.is_file())
-    if gone == "passages.lance" and not finished:
-        # Nothing is left that tells it from a store before its first commit.
-        assert verify(filled.path).ok
-        return
     report = verify(filled.path)
     assert report.beyond_repair and not report.ok
     (damage,) = report.damages

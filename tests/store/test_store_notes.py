@@ -104,7 +104,7 @@ def test_a_run_that_is_killed_between_any_two_notes_verifies(tmp_path, fingerpri
 
         return write_or_stop
 
-    for number in range(1, 10):
+    for number in range(1, 11):
         for before in (True, False):
             stages.clear()
             path = tmp_path / f"s{number}{before}"
@@ -131,9 +131,14 @@ def test_a_run_that_is_killed_between_any_two_notes_verifies(tmp_path, fingerpri
     assert stages == [
         "manifest.json",
         "checksums.json",
-        "source.json",
+        # Of the empty index.
         "checksums.json",
         "source.json",
+        # Of a file that is about to be named by a commit.
+        "checksums.json",
+        "checksums.json",
+        "source.json",
+        "checksums.json",
         "checksums.json",
     ]
 

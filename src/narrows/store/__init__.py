@@ -10,6 +10,9 @@
 | `reader` | `Store`: open, search, load |
 | `writer` | `Writer`: put, remove, repair, finish |
 | `checksums` | of the files that Lance keeps, which have none |
+| `tails` | the last kB of a file, which Lance believes |
+| `fragments`, `attempt` | reading damaged files, in another process first |
+| `guard` | what an open store keeps from Lance |
 | `verification` | `verify`: everything compared with what was written |
 | `maintenance` | delete, estimate |
 """

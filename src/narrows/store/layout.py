@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import lance
+
 from narrows.errors import (
     NarrowsError,
     StoreBusyError,
@@ -232,6 +234,11 @@ def has_dataset(path: Path) -> bool:
     """True when the dataset has at least one commit."""
     versions = path / PASSAGES / "_versions"
     return versions.is_dir() and any(name.endswith(".manifest") for name in os.listdir(versions))
+
+
+def data_file(fragment: lance.LanceFragment) -> str:
+    """The name of the one file that holds a fragment's rows, below the store."""
+    return f"{PASSAGES}/data/{fragment.data_files()[0].path}"
 
 
 def _holds_passages(path: Path) -> bool:

@@ -18,6 +18,7 @@ from narrows.store import layout, rows
 from narrows.store.checksums import require_unchanged
 from narrows.store.codecs import Codec, get_codec
 from narrows.store.fingerprint import FORMAT_VERSION, Fingerprint
+from narrows.store.guard import Guard
 from narrows.store.records import Hit, LoadedPassages, StoredPassage, StoreInfo
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Store:
         self._reading = layout.lock_for_reading(path)
         self._close = weakref.finalize(self, os.close, self._reading)
         self._dataset: lance.LanceDataset | None = None
+        self._guard = Guard(path)
         self._rows_of_fragment: dict[int, int] = {}
         try:
             layout.require_versions(path)
@@ -143,13 +145,13 @@ class Store:
         self._close()
 
     def refresh(self) -> None:
-        """Move to the newest version."""
+        """Move to the newest version; of data files that are new to this store a few kB are read, see `guard`."""
         self._require_open()
         if layout.has_dataset(self.path):
             with layout.lance_errors(self.path, "reading"):
-                self._dataset = lance.dataset(layout.dataset_uri(self.path))
-                fragments = self._dataset.get_fragments()
-                self._rows_of_fragment = {f.fragment_id: f.physical_rows for f in fragments}
+                dataset = lance.dataset(layout.dataset_uri(self.path))
+                self._rows_of_fragment = self._guard.look_at(dataset)
+                self._dataset = dataset
 
     def writer(self) -> "Writer":
         """Return the writer of this store, to be entered with `with`; there is one at a time.
@@ -222,13 +224,7 @@ class Store:
         table = self._scan(
             doing="searching",
             columns=["_distance"],
-            nearest={
-                "column": rows.VECTOR_COLUMN,
-                "q": unit,
-                "k": limit,
-                "metric": "cosine",
-                "use_index": False,
-            },
+            nearest={"column": rows.VECTOR_COLUMN, "q": unit, "k": limit, "metric": "cosine", "use_index": False},
             with_row_id=True,
             disable_scoring_autoprojection=True,
         )
@@ -352,6 +348,7 @@ class Store:
         if self._dataset is None:
             return None
         with layout.lance_errors(self.path, doing):
+            self._guard.require_query(self._dataset, query)
             return self._dataset.to_table(**query)
 
     def _take(self, row_ids: Sequence[int], columns: list[str]) -> list[dict]:
@@ -359,6 +356,7 @@ class Store:
         if len(row_ids) == 0:
             return []
         wanted = [int(row_id) for row_id in row_ids]
+        self._guard.require_rows(wanted)
         # A row id is the number of its fragment and its place there, 32 bits each.
         inside = all((row & 0xFFFFFFFF) < self._rows_of_fragment.get(row >> 32, 0) for row in wanted)
         found: list[dict] = []

@@ -78,6 +78,7 @@ def _document_of(store: Store, row_id: int) -> str | None:
     assert store._dataset is not None
     try:
         with layout.lance_errors(store.path, "reading"):
+            store._guard.require_rows([int(row_id)])
             [name] = store._dataset._take_rows([int(row_id)], columns=["document_id"])["document_id"].to_pylist()
     except StoreDamagedError:
         return None

@@ -15,9 +15,18 @@ from lance.file import LanceFileReader
 from lance.indices import IndexSegment, IndexSegmentDescription
 from lance.optimize import Compaction, CompactionOptions
 
+from narrows.store import layout
 from narrows.store.rows import TEXT_COLUMN
 
-__all__ = ["INDEX_NAME", "create_index", "forget_deleted_rows", "index_new_rows", "join_files"]
+__all__ = [
+    "INDEX_NAME",
+    "create_index",
+    "forget_deleted_rows",
+    "index_files",
+    "index_new_rows",
+    "indexed_fragments",
+    "join_files",
+]
 
 INDEX_NAME = "text_idx"
 # How text is cut into words.
@@ -107,7 +116,7 @@ def forget_deleted_rows(dataset: lance.LanceDataset, path: Path) -> None:
     there = dataset.to_table(columns=[], with_row_id=True)["_rowid"].to_numpy()
     rows = {fragment.fragment_id: fragment.count_rows() for fragment in dataset.get_fragments()}
     segments = _segments(dataset)
-    indexed = set().union(*(segment.fragment_ids for segment in segments))
+    indexed = indexed_fragments(dataset)
     if indexed and rows.keys().isdisjoint(indexed):
         # Lance drops segments whose files are all gone, but for the last one.
         dataset.drop_index(INDEX_NAME)
@@ -138,6 +147,18 @@ def _index_of(dataset: lance.LanceDataset, fragment_ids: list[int]) -> Index:
 def _segments(dataset: lance.LanceDataset) -> list[IndexSegmentDescription]:
     """Oldest first."""
     return [segment for index in dataset.describe_indices() if index.name == INDEX_NAME for segment in index.segments]
+
+
+def indexed_fragments(dataset: lance.LanceDataset) -> set[int]:
+    """The ids of the files whose rows are in the full-text index."""
+    return set().union(*(segment.fragment_ids for segment in _segments(dataset)))
+
+
+def index_files(dataset: lance.LanceDataset, path: Path) -> list[str]:
+    """The names of the files of the full-text index, below the store at `path`."""
+    indices = path / layout.PASSAGES / "_indices"
+    files = [file for segment in _segments(dataset) for file in (indices / segment.uuid).glob("*.lance")]
+    return sorted(file.relative_to(path).as_posix() for file in files)
 
 
 def _counted_rows(path: Path, segment: IndexSegmentDescription) -> np.ndarray:

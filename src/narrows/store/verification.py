@@ -1,25 +1,21 @@
 """`verify`: everything in a store compared with what was written."""
 
 import os
-import subprocess
-import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection
 from pathlib import Path
-from typing import NamedTuple
 
 import lance
-import pyarrow as pa
-from lance.query import MatchQuery
 
 from narrows._plural import count
 from narrows.errors import StoreDamagedError
 from narrows.store import layout, rows
-from narrows.store.checksums import changed_files, is_of_data, is_of_index
+from narrows.store.attempt import search
+from narrows.store.checksums import changed_files, is_of_data, is_of_index, noted_names, suspects
 from narrows.store.codecs import get_codec
+from narrows.store.fragments import names_alone, readable_rows, survives_search, that_end_lance
 from narrows.store.records import Damage, VerifyReport
-
-_ROWS_AT_ONCE = 256
+from narrows.store.tidying import index_files
 
 
 def verify(path: str | os.PathLike) -> VerifyReport:
@@ -81,14 +77,18 @@ class _Verification:
         # First: what says which rows there are may end the process inside Lance when it is damaged.
         self._compare_files()
         if not self._beyond_repair and layout.has_dataset(self._path):
-            dataset = self.open()
-            for fragment in dataset.get_fragments():
-                self._check_fragment(fragment)
+            dataset = self._open()
+            fragments = dataset.get_fragments()
+            names = {layout.data_file(fragment): fragment.fragment_id for fragment in fragments}
+            untrusted = [names[name] for name in self._untrusted(names)]
+            end_lance = that_end_lance(self._path, dataset.version, untrusted)
+            for fragment in fragments:
+                self._check_fragment(fragment, fragment.fragment_id in end_lance)
             self._check_documents()
             self._check_index(dataset)
         return self._report()
 
-    def open(self) -> lance.LanceDataset:
+    def _open(self) -> lance.LanceDataset:
         with layout.lance_errors(self._path, "reading"):
             dataset = lance.dataset(layout.dataset_uri(self._path))
         columns = [(field.name, field.type) for field in rows.schema(self._manifest.vector_width)]
@@ -136,31 +136,35 @@ class _Verification:
         # Rows that are not in the index yet are searched too: a damaged one is no fault of the index.
         if not word or self._damages:
             return
+        untrusted = self._untrusted(index_files(dataset, self._path))
+        if untrusted and not survives_search(self._path, dataset.version, word):
+            self._damages.append(Damage(None, None, "searching the full-text index ends the process"))
+            self._damaged_index = True
+            return
         try:
             with layout.lance_errors(self._path, "searching"):
-                dataset.to_table(
-                    columns=["_score"],
-                    full_text_query=MatchQuery(word, rows.TEXT_COLUMN),
-                    limit=1,
-                    disable_scoring_autoprojection=True,
-                )
+                search(dataset, rows.TEXT_COLUMN, word)
         except StoreDamagedError as error:
             self._damages.append(Damage(None, None, layout.without_remedy(self._path, error)))
             self._damaged_index = True
 
-    def _check_fragment(self, fragment: lance.LanceFragment) -> None:
+    def _untrusted(self, names: Collection[str]) -> list[str]:
+        """Those files that are not sure to be what was written, or of which that is not noted."""
+        untrusted = self._changed_data.union(suspects(self._path, names), set(names) - noted_names(self._path))
+        return [name for name in names if name in untrusted]
+
+    def _check_fragment(self, fragment: lance.LanceFragment, ends_lance: bool) -> None:
         documents: set[str] = set()
         before = len(self._damages)
-        name = f"{layout.PASSAGES}/data/{fragment.data_files()[0].path}"
+        name = layout.data_file(fragment)
         changed = name in self._changed_data
-        ends_lance = changed and not _survives_reading(self._path, fragment.fragment_id)
-        unread = None if ends_lance else self.read_fragment(fragment, documents)
+        unread = None if ends_lance else self._read_fragment(fragment, documents)
         if unread != 0:
             many = "passages" if unread is None else count(unread, "passage")
             self._damages.append(Damage(None, None, f"{many} in the file {name} cannot be read"))
             self._unreadable.append(fragment.fragment_id)
             self._to_rewrite |= documents
-            names = None if ends_lance else _names_alone(fragment, self._path)
+            names = None if ends_lance else names_alone(fragment, self._path)
             self._lost |= names or set()
             if names is None:
                 self._nameless += _rows_of(fragment) if unread is None else unread
@@ -170,7 +174,7 @@ class _Verification:
                 reason = f"the file {name} is not what was written, though each of its passages is"
                 self._damages.append(Damage(None, None, reason))
 
-    def read_fragment(self, fragment: lance.LanceFragment, documents: set[str]) -> int | None:
+    def _read_fragment(self, fragment: lance.LanceFragment, documents: set[str]) -> int | None:
         """Read one file: many rows at once where that works, row by row where it does not.
 
         Returns:
@@ -246,64 +250,6 @@ class _Verification:
         )
 
 
-class ReadRows(NamedTuple):
-    """Rows that could be read, as Lance gives them and as `rows.table_to_rows` does."""
-
-    table: pa.Table
-    rows: list[dict]
-
-
-def readable_rows(fragment: lance.LanceFragment, number: int, path: Path) -> Iterator[tuple[int, ReadRows | None]]:
-    """The first `number` rows of a file that may be damaged, in as few reads as it allows.
-
-    Yields:
-        Where some rows begin, and the rows; None for a single one that cannot be read.
-    """
-    for start in range(0, number, _ROWS_AT_ONCE):
-        pending = [range(start, min(start + _ROWS_AT_ONCE, number))]
-        while pending:
-            places = pending.pop()
-            try:
-                with layout.lance_errors(path, "reading"):
-                    table = fragment.take(list(places))
-                    read = ReadRows(table, rows.table_to_rows(table))
-            except StoreDamagedError:
-                middle = len(places) // 2
-                if middle:
-                    pending += [places[middle:], places[:middle]]
-                else:
-                    yield places.start, None
-            else:
-                yield places.start, read
-
-
-def _names_alone(fragment: lance.LanceFragment, path: Path) -> set[str] | None:
-    """The documents of a file of whose rows nothing else can be read; None where that is damaged too."""
-    try:
-        with layout.lance_errors(path, "reading"):
-            names = set(fragment.to_table(columns=["document_id"])["document_id"].to_pylist())
-    except StoreDamagedError:
-        return None
-    # No checksum tells a name from what was written over it.
-    return names if all(name and name.isprintable() for name in names) else None
-
-
 def _rows_of(fragment: lance.LanceFragment) -> int:
     """Number of a file's rows as the version says it, without looking into the file."""
     return fragment.metadata.num_rows
-
-
-def read_alone(path: str, fragment_id: int) -> None:
-    """Read one file and say nothing: what another process tries before a changed file is read."""
-    verification = _Verification(Path(path), layout.read_manifest(Path(path)))
-    fragment = verification.open().get_fragment(fragment_id)
-    if verification.read_fragment(fragment, set()) != 0:
-        _names_alone(fragment, Path(path))
-
-
-def _survives_reading(path: Path, fragment_id: int) -> bool:
-    """Whether the process goes on: of some lengths, read from a changed file, Lance asks for all memory and aborts."""
-    code = "import sys; from narrows.store.verification import read_alone; read_alone(sys.argv[1], int(sys.argv[2]))"
-    command = [sys.executable, "-c", code, str(path), str(fragment_id)]
-    # Killed by a signal; whatever else may go wrong there is found here again.
-    return subprocess.run(command, capture_output=True, check=False).returncode >= 0

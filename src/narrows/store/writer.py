@@ -13,11 +13,11 @@ from lance.fragment import write_fragments
 from narrows.errors import UsageError
 from narrows.store import layout, rows
 from narrows.store.allocator import give_memory_back
-from narrows.store.checksums import note_birth, note_checksums
+from narrows.store.checksums import note_birth, note_checksums, note_tails
+from narrows.store.fragments import readable_rows
 from narrows.store.reader import Store
 from narrows.store.records import StoredDocument, StoredPassage, VerifyReport
-from narrows.store.tidying import INDEX_NAME, create_index, forget_deleted_rows, index_new_rows, join_files
-from narrows.store.verification import readable_rows
+from narrows.store.tidying import INDEX_NAME, create_index, forget_deleted_rows, index_files, index_new_rows, join_files
 
 # What Lance remembers of files; of a large store it would be hundreds of megabytes.
 _BYTES_REMEMBERED = 16_000_000
@@ -123,6 +123,7 @@ class Writer:
         with layout.lance_errors(self._store.path, "writing to"):
             changed, removed = _without(dataset, known) if known else ([], [])
             # merge_insert would do the same, but holds all new rows in memory.
+            self._note_tails(written)
             change = lance.LanceOperation.Update(
                 removed_fragment_ids=removed, updated_fragments=changed, new_fragments=written
             )
@@ -199,10 +200,14 @@ class Writer:
                 whole = [row["document_id"] not in report.damaged_documents for row in read.rows]
                 if any(whole):
                     written += self._write(dataset, read.table.filter(pa.array(whole)))
+        self._note_tails(written)
         change = lance.LanceOperation.Update(
             removed_fragment_ids=report.changed_fragments, updated_fragments=[], new_fragments=written
         )
         return lance.LanceDataset.commit(dataset, change, read_version=dataset.version)
+
+    def _note_tails(self, written: Sequence[lance.FragmentMetadata]) -> None:
+        note_tails(self._store.path, [f"{layout.PASSAGES}/data/{file.path}" for one in written for file in one.files])
 
     def tidy(self) -> None:
         """Do what `finish` does now and then in a long run, but for what has to be done once only.
@@ -227,6 +232,7 @@ class Writer:
         dataset = self._require_entered()
         store = self._store
         with layout.lance_errors(store.path, "writing to"):
+            store._guard.require_all(dataset)
             # In this order: a file that is joined before its rows are indexed needs no change of the index, and a
             # segment that is made anew may have room for new rows.
             join_files(dataset)
@@ -270,6 +276,7 @@ class Writer:
         if not any(index.name == INDEX_NAME for index in dataset.describe_indices()):
             # Made empty so that rows are cut into words alike before and after finish() has indexed them.
             create_index(dataset, train=dataset.count_rows() > 0)
+            note_tails(self._store.path, index_files(dataset, self._store.path))
         return dataset
 
     def _release(self) -> None:
