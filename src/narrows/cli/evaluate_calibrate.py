@@ -75,7 +75,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = json_module.loads((folder / "config.json").read_text(encoding="utf-8"))
     if config.get("model_type") != "narrows-deformer" and SPANS_FIELD not in config:
         raise UsageError(
-            f"expected a DeFormer to calibrate, got {folder} of type {config.get('model_type')!r}, which `narrows train` "
-            "did not make; convert it with `narrows convert`"
+            f"expected a DeFormer to calibrate, got {folder} of type {config.get('model_type')!r}, which `narrows "
+            "train` did not make; convert it with `narrows convert`"
         )
     return config

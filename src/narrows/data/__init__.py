@@ -16,7 +16,7 @@ from narrows.data.labelled import LabelledTexts, read_labelled
 from narrows.data.long_inputs import InputEncoder, LongInputs
 from narrows.data.masking import MASKINGS, Masked, mask_tokens, word_numbers, word_numbers_of, word_starts
 from narrows.data.negatives import add_unanswerable_pairs
-from narrows.data.packing import join_pair, passage_start, restore, shuffled_batches, token_budget_batches
+from narrows.data.packing import restore, shuffled_batches, token_budget_batches
 from narrows.data.pair_layout import PairLayout, bert_pairs, pair_layout
 from narrows.data.plain import AS_PLAIN_TEXT
 from narrows.data.pretraining import (
@@ -90,12 +90,10 @@ __all__ = [
     "evenly_spread",
     "hold_out",
     "join_contexts",
-    "join_pair",
     "label_names",
     "mask_tokens",
     "normalize_title",
     "pair_layout",
-    "passage_start",
     "plain_tokens",
     "read_articles",
     "read_examples",
