@@ -1,6 +1,7 @@
 """Encoders that learn answer spans as they are: rows, losses, steps and runs, and what is saved."""
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ from narrows.training.spans.build import build_model, build_run, plan_run
 HEADS = ["plain", "conditional"]
 
 
-def _trainer(recipe, squad_folder, tmp_path):
+def _trainer(recipe, squad_folder, tmp_path) -> Any:
     return build_run(recipe, data=squad_folder, output=tmp_path, quiet=True).trainer
 
 
