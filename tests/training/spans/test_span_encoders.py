@@ -215,6 +215,18 @@ def test_what_a_run_leaves_is_evaluated_as_it_was_trained(head, encoder_recipe, 
     assert all(torch.equal(tensor, weights[name]) for name, tensor in run.trainer.model.state_dict().items())
 
 
+def test_bfloat16_and_long_rows_of_a_funnel(encoder_recipe, squad_folder, tmp_path) -> None:
+    # Its positions are relative: 512, of which its config speaks, are no limit.
+    recipe = encoder_recipe(
+        model={"head": "conditional"},
+        data={"max_passage_tokens": 600},
+        optimiser={"dtype": "bfloat16", "epochs": 0.2, "gradient_checkpointing": True},
+    )
+    run = build_run(recipe, data=squad_folder, output=tmp_path, quiet=True)
+    assert run.trainer.train().training_loss > 0 and run.trainer.model is not None
+    assert all(p.dtype == torch.float32 and p.isfinite().all() for p in run.trainer.model.parameters())
+
+
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
 def test_other_families_learn_too(kind, encoder_recipe, squad_folder, tmp_path, tiny_encoder) -> None:
     checkpoint = tiny_encoder(kind, labels=["a", "b", "c"])  # three classes before, a start and an end now
