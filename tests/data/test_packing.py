@@ -3,8 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from narrows.data.packing import (
-    join_pair,
-    passage_start,
     restore,
     shuffled_batches,
     token_budget_batches,
@@ -22,17 +20,6 @@ def check_batches(batches, lengths, batch_tokens, max_items):
         padded = len(batch) * max(lengths[index] for index in batch)
         assert padded <= batch_tokens or len(batch) == 1
         assert max_items is None or len(batch) <= max_items
-
-
-@given(st.lists(st.integers(5, 99), max_size=9), st.lists(st.integers(5, 99), max_size=9))
-def test_join_pair(question, passage):
-    input_ids, token_type_ids = join_pair(question, passage, cls=1, sep=2)
-    start = passage_start(question)
-    assert len(input_ids) == len(token_type_ids) == len(question) + len(passage) + 3
-    assert start == len(question) + 2
-    assert input_ids[:start] == [1, *question, 2]
-    assert input_ids[start:] == [*passage, 2]
-    assert token_type_ids == [0] * start + [1] * (len(passage) + 1)
 
 
 @given(lengths_lists, budgets, limits)

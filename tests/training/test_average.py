@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, BertConfig, BertForQuestionAnswering
 
 from narrows.deformer import DeformerForQuestionAnswering
 from narrows.deformer.convert import convert_checkpoint
 from narrows.errors import UsageError
+from narrows.hf.trained_spans import TrainedSpans, note_spans, trained_spans
 from narrows.training.average import average_models, main
 
 
@@ -37,6 +38,22 @@ def test_the_mean_of_three(tiny_bert, tmp_path, capsys) -> None:
     assert mean.config.split_layer == 2
     card = (out / "README.md").read_text()
     assert card.startswith("card 0") and "`run-0`, `run-1`, `run-2`" in card
+
+
+def test_the_mean_of_two_readers_that_are_no_deformers(tiny_bert, tmp_path) -> None:
+    folders, states = [], []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        model = BertForQuestionAnswering(BertConfig.from_pretrained(tiny_bert))
+        note_spans(model.config, TrainedSpans(max_answer_tokens=7))
+        folders.append(tmp_path / str(seed))
+        model.save_pretrained(folders[-1])
+        AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(folders[-1])
+        states.append(model.state_dict())
+    mean = average_models(folders)
+    assert type(mean) is BertForQuestionAnswering and trained_spans(mean.config).max_answer_tokens == 7
+    for name, tensor in mean.state_dict().items():
+        torch.testing.assert_close(tensor, (states[0][name] + states[1][name]) / 2)
 
 
 def test_every_model_of_a_mean_has_a_name_in_its_card(tmp_path, monkeypatch) -> None:

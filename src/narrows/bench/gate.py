@@ -20,7 +20,7 @@ from narrows.bench.workload import (
     stored_reading,
     write_store,
 )
-from narrows.data import join_pair
+from narrows.data import bert_pairs
 from narrows.deformer.convert import convert_checkpoint
 from narrows.serving.engine import Engine, PassageLogits
 from narrows.store import Store, get_codec
@@ -66,13 +66,14 @@ def _packed(engine: Engine, passages: Sequence[Sequence[int]]) -> list[PassageLo
     """The reference: question and passage in one row through the model's own forward, a passage at a time."""
     tokenizer = engine.tokenizer
     question = engine.tokenize([_WORK.question_text])[0].ids
+    layout = bert_pairs(cls=tokenizer.cls_token_id, sep=tokenizer.sep_token_id, pad=tokenizer.pad_token_id)
     logits = []
     for passage in passages:
-        ids, segments = join_pair(question, passage[:-1], cls=tokenizer.cls_token_id, sep=tokenizer.sep_token_id)
+        ids, segments = layout.join(question, passage[:-1])
         with torch.inference_mode():
             out = engine.model(input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([segments]))
         start, end = out.start_logits[0], out.end_logits[0]
-        first = len(question) + 2
+        first = layout.passage_start(question)
         last = first + len(passage) - 1
         logits.append(PassageLogits(start[first:last], end[first:last], float(start[0] + end[0])))
     return logits

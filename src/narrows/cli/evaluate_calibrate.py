@@ -49,28 +49,33 @@ def fit_rule(predictions: "Mapping[str, Prediction]", examples: "Sequence[QAExam
 
 
 def update_config(folder: Path, **fields: float) -> None:
-    """Write fields into the config of a DeFormer.
+    """Write fields into the config of a reader: a DeFormer's own, or those of how another one reads.
 
     Raises:
         UsageError: the folder holds another kind of model.
     """
-    write_json(folder / "config.json", {**read_config(folder), **fields})
+    from narrows.hf.trained_spans import SPANS_FIELD
+
+    config = read_config(folder)
+    nested = {SPANS_FIELD: {**config[SPANS_FIELD], **fields}} if SPANS_FIELD in config else fields
+    write_json(folder / "config.json", {**config, **nested})
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The config of a DeFormer.
+    """The config of a DeFormer, or of another reader that `narrows train` made.
 
     Raises:
         UsageError: the folder holds another kind of model.
     """
     from narrows.hf.checkpoints import checkpoint_folder
+    from narrows.hf.trained_spans import SPANS_FIELD
 
     # Says which of its files is damaged.
     checkpoint_folder(folder)
     config = json_module.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if config.get("model_type") != "narrows-deformer":
+    if config.get("model_type") != "narrows-deformer" and SPANS_FIELD not in config:
         raise UsageError(
-            f"expected a DeFormer to calibrate, got {folder} of type {config.get('model_type')!r}; "
-            "convert it with `narrows convert`"
+            f"expected a DeFormer to calibrate, got {folder} of type {config.get('model_type')!r}, which `narrows "
+            "train` did not make; convert it with `narrows convert`"
         )
     return config

@@ -16,7 +16,8 @@ from narrows.data.labelled import LabelledTexts, read_labelled
 from narrows.data.long_inputs import InputEncoder, LongInputs
 from narrows.data.masking import MASKINGS, Masked, mask_tokens, word_numbers, word_numbers_of, word_starts
 from narrows.data.negatives import add_unanswerable_pairs
-from narrows.data.packing import join_pair, passage_start, restore, shuffled_batches, token_budget_batches
+from narrows.data.packing import restore, shuffled_batches, token_budget_batches
+from narrows.data.pair_layout import PairLayout, bert_pairs, pair_layout
 from narrows.data.plain import AS_PLAIN_TEXT
 from narrows.data.pretraining import (
     RAW_LAYOUTS,
@@ -67,6 +68,7 @@ __all__ = [
     "Masked",
     "PackedRow",
     "PackedRows",
+    "PairLayout",
     "Piece",
     "QAExample",
     "RetrievalData",
@@ -81,17 +83,17 @@ __all__ = [
     "TruncationReport",
     "WordsExample",
     "add_unanswerable_pairs",
+    "bert_pairs",
     "cloze_examples",
     "collate_classes",
     "encode_classes",
     "evenly_spread",
     "hold_out",
     "join_contexts",
-    "join_pair",
     "label_names",
     "mask_tokens",
     "normalize_title",
-    "passage_start",
+    "pair_layout",
     "plain_tokens",
     "read_articles",
     "read_examples",

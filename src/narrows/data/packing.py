@@ -1,42 +1,14 @@
-"""Question–passage pairs, and batches that hold to a budget of tokens instead of a number of items."""
+"""Batches that hold to a budget of tokens instead of a number of items."""
 
 import random
 from collections.abc import Sequence
 
 from narrows.errors import UsageError
 
-__all__ = ["join_pair", "passage_start", "restore", "shuffled_batches", "token_budget_batches"]
+__all__ = ["restore", "shuffled_batches", "token_budget_batches"]
 
 # Batches' worth of items sorted together when training: more wastes less padding, fewer mixes better.
 _BATCHES_PER_POOL = 50
-
-
-def join_pair(
-    question_ids: Sequence[int], passage_ids: Sequence[int], *, cls: int, sep: int
-) -> tuple[list[int], list[int]]:
-    """Joins a pair as BERT reads it: `[CLS] question [SEP]` is segment 0, `passage [SEP]` is segment 1.
-
-    Args:
-        question_ids: `m` token ids without special tokens.
-        passage_ids: `n` token ids without special tokens.
-        cls: id of the first special token.
-        sep: id of the separator.
-
-    Returns:
-        `(input_ids, token_type_ids)`, each of length `m + n + 3`. The passage begins at
-        `passage_start(question_ids)`.
-
-    Example:
-        >>> join_pair([7], [8, 9], cls=1, sep=2)
-        ([1, 7, 2, 8, 9, 2], [0, 0, 0, 1, 1, 1])
-    """
-    input_ids = [cls, *question_ids, sep, *passage_ids, sep]
-    return input_ids, [0] * (len(question_ids) + 2) + [1] * (len(passage_ids) + 1)
-
-
-def passage_start(question_ids: Sequence[int]) -> int:
-    """Where `join_pair` puts the first passage token: after `[CLS]`, the question and `[SEP]`."""
-    return len(question_ids) + 2
 
 
 def token_budget_batches(lengths: Sequence[int], *, batch_tokens: int, max_items: int | None = None) -> list[list[int]]:

@@ -12,7 +12,7 @@ from torch import nn
 from transformers import AutoConfig, AutoTokenizer
 
 from narrows.data import QAExample, SpanEncoder
-from narrows.deformer import DeformerConfig, DeformerForQuestionAnswering
+from narrows.deformer import DeformerConfig
 from narrows.deformer.convert import convert_checkpoint
 from narrows.deformer.loading import load_reader
 from narrows.errors import ConversionError, UsageError
@@ -20,10 +20,12 @@ from narrows.evaluation.bootstrap import Interval, MeanInterval, bootstrap, pair
 from narrows.evaluation.calibration import NoAnswerRule, answer_probability
 from narrows.evaluation.metrics import SquadScores, f1, squad_scores
 from narrows.evaluation.resuming import claim
+from narrows.evaluation.span_models import layout_of, load_span_head
 from narrows.evaluation.spans import SpanPrediction, predict_spans
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
 from narrows.hf.tokenizers import tokenizer_digest
+from narrows.hf.trained_spans import SPANS_FIELD, is_noted, trained_spans
 
 __all__ = [
     "NoAnswerRule",
@@ -66,8 +68,11 @@ class SpanEvaluation:
     predictions: Mapping[str, Prediction]
 
 
-def load_span_model(checkpoint: str | Path) -> tuple[DeformerForQuestionAnswering, Any]:
-    """A DeFormer, or any BERT question-answering checkpoint read jointly as its authors do; its tokenizer.
+def load_span_model(checkpoint: str | Path) -> tuple[Any, Any]:
+    """A span reader of any family and its tokenizer: a DeFormer, or any other with a trained span head.
+
+    A BERT that does not say how it was trained here to read becomes a DeFormer that is not split, which reads as its
+    authors do.
 
     Raises:
         ConversionError: a checkpoint without a trained span head or without a tokenizer.
@@ -75,9 +80,10 @@ def load_span_model(checkpoint: str | Path) -> tuple[DeformerForQuestionAnswerin
     register_all()
     folder = checkpoint_folder(checkpoint)
     require_tokenizer(folder)
-    if AutoConfig.from_pretrained(folder).model_type == DeformerConfig.model_type:
+    config = AutoConfig.from_pretrained(folder)
+    if config.model_type == DeformerConfig.model_type:
         model = load_reader(folder)
-    else:
+    elif config.model_type == "bert" and not is_noted(config):
         model, report = convert_checkpoint(
             folder, split_layer=0, task="question-answering", passage_positions="continue"
         )
@@ -86,6 +92,8 @@ def load_span_model(checkpoint: str | Path) -> tuple[DeformerForQuestionAnswerin
                 f"expected a checkpoint with a trained span head, got {checkpoint} without one; "
                 "train it first with `narrows train`"
             )
+    else:
+        model = load_span_head(folder, config, checkpoint)
     return model.eval(), AutoTokenizer.from_pretrained(folder)
 
 
@@ -202,7 +210,7 @@ def read_predictions(path: Path) -> dict[str, Prediction]:
 
 
 def predict_examples(
-    model: DeformerForQuestionAnswering, tokenizer: Any, examples: Sequence[QAExample], *, batch_tokens: int = 8192
+    model: Any, tokenizer: Any, examples: Sequence[QAExample], *, batch_tokens: int = 8192
 ) -> tuple[list[SpanPrediction], int]:
     """A model's best span for every example; its config says how long questions, passages and answers may be.
 
@@ -213,25 +221,25 @@ def predict_examples(
 
     Returns:
         A span an example, and how many questions were cut to their room.
+
+    Raises:
+        UsageError: a tokenizer that does not join pairs as BERT's does.
     """
-    config = model.config
+    reading = trained_spans(model.config)
     encoder = SpanEncoder(
         tokenizer,
-        max_question_tokens=config.max_question_tokens,
-        max_passage_tokens=config.max_passage_tokens,
-        # An answer no longer than this lies whole in some window.
-        overlap=min(128, config.max_passage_tokens // 2),
+        max_question_tokens=reading.max_question_tokens,
+        max_passage_tokens=reading.max_passage_tokens,
+        overlap=reading.overlap,
     )
     encoded = encoder.encode(examples)
     spans = predict_spans(
         model,
         examples,
         encoded.features,
-        cls=tokenizer.cls_token_id,
-        sep=tokenizer.sep_token_id,
-        pad=tokenizer.pad_token_id,
+        layout=layout_of(model, tokenizer),
         batch_tokens=batch_tokens,
-        max_answer_tokens=config.max_answer_tokens,
+        max_answer_tokens=reading.max_answer_tokens,
     )
     return spans, encoded.truncated_questions
 
@@ -249,18 +257,19 @@ def _f1s(final: Mapping[str, str], examples: Sequence[QAExample]) -> list[float]
     return [100 * f1(final[example.id], [answer.text for answer in example.answers]) for example in examples]
 
 
-def _rule_of(model: DeformerForQuestionAnswering) -> NoAnswerRule:
-    config = model.config
-    return NoAnswerRule(config.no_answer_scale, config.no_answer_bias, config.no_answer_threshold)
+def _rule_of(model: Any) -> NoAnswerRule:
+    reading = trained_spans(model.config)
+    return NoAnswerRule(reading.no_answer_scale, reading.no_answer_bias, reading.no_answer_threshold)
 
 
-def _identity(model: DeformerForQuestionAnswering, tokenizer: Any, examples: Sequence[QAExample]) -> str:
+def _identity(model: Any, tokenizer: Any, examples: Sequence[QAExample]) -> str:
     """sha256 of all that predictions depend on."""
-    config = model.config
-    digest = hashlib.sha256(
-        f"{config.split_layer} {config.passage_positions} {config.max_question_tokens} "
-        f"{config.max_passage_tokens} {config.max_answer_tokens}".encode()
-    )
+    config, reading = model.config, trained_spans(model.config)
+    of_model = f"{type(model).__name__} {reading.overlap} {_without_rule(config)}"
+    if config.model_type == DeformerConfig.model_type:
+        of_model = f"{config.split_layer} {config.passage_positions}"
+    lengths = f"{reading.max_question_tokens} {reading.max_passage_tokens} {reading.max_answer_tokens}"
+    digest = hashlib.sha256(f"{of_model} {lengths}".encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
@@ -268,6 +277,12 @@ def _identity(model: DeformerForQuestionAnswering, tokenizer: Any, examples: Seq
     for example in examples:
         digest.update(json.dumps([example.id, example.question, example.context]).encode())
     return digest.hexdigest()
+
+
+def _without_rule(config: Any) -> str:
+    """A config as text, without what is not looked at before a prediction is made."""
+    fields = json.loads(config.to_json_string())
+    return json.dumps({name: value for name, value in fields.items() if name != SPANS_FIELD}, sort_keys=True)
 
 
 def _append(path: Path, fresh: Mapping[str, Prediction]) -> None:

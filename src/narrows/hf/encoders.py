@@ -63,6 +63,9 @@ class Encoder:
             if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
                 # RoBERTa counts from behind the padding's index.
                 return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+        if self.model.config.model_type == "narrows-funnel":
+            # Its number is that of absolute positions, which would have been found; relative ones reach any length.
+            return None
         named = getattr(self.model.config, "max_position_embeddings", None)
         return named if isinstance(named, int) and named > 0 else None
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
-from narrows.training.sections import OptimiserSection
+from narrows.training.sections import FineTuningSection, OptimiserSection
 
-__all__ = ["training_arguments"]
+__all__ = ["fine_tuning_arguments", "training_arguments"]
 
 
 def training_arguments(
@@ -58,3 +58,20 @@ def training_arguments(
         "disable_tqdm": quiet,
     }
     return TrainingArguments(**{**arguments, **others})
+
+
+def fine_tuning_arguments(
+    optimiser: FineTuningSection, output: Path, *, evaluate_every: int, metric: str | None, quiet: bool
+) -> TrainingArguments:
+    """`training_arguments`, with the second moment's rate and gradient checkpointing of the recipe."""
+    again = optimiser.gradient_checkpointing
+    return training_arguments(
+        optimiser,
+        output,
+        evaluate_every=evaluate_every,
+        metric=metric,
+        quiet=quiet,
+        adam_beta2=optimiser.beta2,
+        activation_checkpointing=again,
+        activation_checkpointing_kwargs={"use_reentrant": False} if again else None,
+    )

@@ -7,12 +7,12 @@ Models that were trained from one start lie in one valley as a rule, and the mea
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 from transformers import AutoTokenizer
 
 from narrows._plural import count
-from narrows.deformer import DeformerForQuestionAnswering
 from narrows.errors import NarrowsError, UsageError
 from narrows.evaluation.run import load_span_model
 from narrows.hf.tokenizers import tokenizer_digest
@@ -21,7 +21,7 @@ from narrows.training.writing import require_place, written_whole
 __all__ = ["average_models"]
 
 
-def average_models(checkpoints: Sequence[str | Path]) -> DeformerForQuestionAnswering:
+def average_models(checkpoints: Sequence[str | Path]) -> Any:
     """The model whose weights are the mean of several models' weights.
 
     Args:
@@ -37,12 +37,13 @@ def average_models(checkpoints: Sequence[str | Path]) -> DeformerForQuestionAnsw
     if len(checkpoints) < 2:
         raise UsageError(f"expected two models or more to average, got {len(checkpoints)}; name another one")
     mean, tokenizer = load_span_model(checkpoints[0])
+    split_layer = getattr(mean.config, "split_layer", None)
     tensors: dict[str, Tensor] = {name: tensor.double() for name, tensor in mean.state_dict().items()}
     for checkpoint in checkpoints[1:]:
         model, other = load_span_model(checkpoint)
         added = model.state_dict()
         same = {name: tensor.shape for name, tensor in added.items()} == {n: t.shape for n, t in tensors.items()}
-        if not same or model.config.split_layer != mean.config.split_layer:
+        if not same or getattr(model.config, "split_layer", None) != split_layer:
             raise UsageError(
                 f"expected models of one shape and split layer, got {checkpoints[0]} and {checkpoint}; "
                 "average models of one kind"

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-__all__ = ["CardText", "OptimiserSection", "Recipe", "Section"]
+__all__ = ["CardText", "FineTuningSection", "OptimiserSection", "Recipe", "Section"]
 
 
 class Section(BaseModel):
@@ -38,6 +38,22 @@ class OptimiserSection(Section):
     dropout: float = Field(0.0, ge=0, lt=1)
     dtype: Literal["float32", "bfloat16"] = "float32"
     seed: int = Field(0, ge=0, lt=2**32)
+
+
+class FineTuningSection(OptimiserSection):
+    """The common section, with what the Funnel paper sets.
+
+    Attributes:
+        batch_rows: examples of a forward pass at most, however short they are; none: as `batch_tokens` lets.
+        beta2: of AdamW.
+        dropout: in the place of all rates of the checkpoint's config; none: these.
+        gradient_checkpointing: compute layers again in the backward pass, for memory.
+    """
+
+    batch_rows: int | None = Field(None, ge=1)
+    beta2: float = Field(0.999, gt=0, lt=1)
+    dropout: float | None = Field(None, ge=0, lt=1)  # type: ignore[assignment]
+    gradient_checkpointing: bool = False
 
 
 class CardText(Section):

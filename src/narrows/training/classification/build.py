@@ -28,7 +28,7 @@ from narrows.evaluation.classification import (
     tune_scores,
 )
 from narrows.hf.trained_classes import TrainedClasses, note_classes
-from narrows.training.arguments import training_arguments
+from narrows.training.arguments import fine_tuning_arguments
 from narrows.training.batches import BatchPlan
 from narrows.training.classification.model import build_model, build_tokenizer, order_labels
 from narrows.training.classification.objective import ClassObjective
@@ -79,7 +79,13 @@ def build_run(recipe: ClassRecipe, *, data: Path, output: Path, quiet: bool = Fa
         evaluate_model=evaluate,
         layer_decay=recipe.optimiser.layer_decay,
         model=model,
-        args=_arguments(recipe, output, quiet=quiet),
+        args=fine_tuning_arguments(
+            recipe.optimiser,
+            output,
+            evaluate_every=recipe.evaluate_every,
+            metric=recipe.chosen_metric if recipe.data.tune else None,
+            quiet=quiet,
+        ),
         train_dataset=rows,
         # Only so that transformers agrees to evaluate: what is read is the evaluation's own.
         eval_dataset=tune,
@@ -165,20 +171,6 @@ def _evaluate(
         model, rows, tokenizer, batch_tokens=optimiser.batch_tokens, autocast=optimiser.dtype == "bfloat16"
     )
     return tune_scores(said, rows, labels=labels)
-
-
-def _arguments(recipe: ClassRecipe, output: Path, *, quiet: bool) -> Any:
-    optimiser = recipe.optimiser
-    return training_arguments(
-        optimiser,
-        output,
-        evaluate_every=recipe.evaluate_every,
-        metric=recipe.chosen_metric if recipe.data.tune else None,
-        quiet=quiet,
-        adam_beta2=optimiser.beta2,
-        activation_checkpointing=optimiser.gradient_checkpointing,
-        activation_checkpointing_kwargs={"use_reentrant": False} if optimiser.gradient_checkpointing else None,
-    )
 
 
 def _save(model: Any, tokenizer: Any, recipe: ClassRecipe, majority: float, folder: Path) -> None:

@@ -5,22 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer
-from transformers.utils import logging
 
-from narrows._plural import count
 from narrows.errors import ConversionError, UsageError
 from narrows.evaluation.classification import HEADS
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
-from narrows.hf.encoders import Encoder
 from narrows.hf.register import register_all
 from narrows.training.classification.recipe import ClassRecipe
 from narrows.training.dropout import set_dropout
+from narrows.training.heads import load_with_head, require_positions
 from narrows.training.tasks import find_checkpoint
 
 __all__ = ["build_model", "build_tokenizer", "order_labels"]
-
-# What a checkpoint may lack beside the head: it is learnt with it.
-_MAY_BE_NEW = ("pooler.", "decoder.")
 
 
 def build_tokenizer(recipe: ClassRecipe, *, runs: Path | None) -> Any:
@@ -82,34 +77,9 @@ def build_model(recipe: ClassRecipe, tokenizer: Any, labels: Sequence[str], *, r
         config.label2id = {name: index for index, name in enumerate(labels)}
         if recipe.problem == "classes":
             config.problem_type = "single_label_classification"
-    model = _load(auto, folder, config, recipe.model.checkpoint)
-    positions = Encoder(recipe.model.checkpoint, model, tokenizer).positions
-    if positions is not None and recipe.data.max_tokens > positions:
-        raise UsageError(
-            f"expected data.max_tokens of at most the {count(positions, 'position')} of {recipe.model.checkpoint}, got "
-            f"{recipe.data.max_tokens}; lower it"
-        )
+    model = load_with_head(auto, folder, config, recipe.model.checkpoint)
+    require_positions(model, recipe.model.checkpoint, tokens=recipe.data.max_tokens, key="data.max_tokens")
     return model.train()
-
-
-def _load(auto: Any, folder: Path, config: Any, checkpoint: str) -> Any:
-    verbosity = logging.get_verbosity()
-    # Its table of what is new would stand before our sentence; that the head is new is no news.
-    logging.set_verbosity_error()
-    try:
-        model, info = auto.from_pretrained(
-            folder, config=config, dtype="float32", output_loading_info=True, ignore_mismatched_sizes=True
-        )
-    finally:
-        logging.set_verbosity(verbosity)
-    base = f"{model.base_model_prefix}."
-    for name in sorted({*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}):
-        if name.startswith(base) and not any(part in name for part in _MAY_BE_NEW):
-            raise ConversionError(
-                f"expected all weights of the encoder in {checkpoint}, got none that fits {name}; copy the checkpoint "
-                "again, or name another"
-            )
-    return model
 
 
 def _folder(recipe: ClassRecipe, runs: Path | None) -> Path:

@@ -7,9 +7,9 @@ from pydantic import Field, field_validator
 
 from narrows.data import CLASS_LAYOUTS, PROBLEMS
 from narrows.errors import RecipeError
-from narrows.training.sections import CardText, OptimiserSection, Recipe, Section
+from narrows.training.sections import CardText, FineTuningSection, Recipe, Section
 
-__all__ = ["ClassDataSection", "ClassModelSection", "ClassOptimiser", "ClassRecipe", "LabelledPart"]
+__all__ = ["ClassDataSection", "ClassModelSection", "ClassRecipe", "LabelledPart"]
 
 _METRICS = {
     "classes": ("accuracy", "f1", "matthews"),
@@ -79,22 +79,6 @@ class ClassDataSection(Section):
     truncate: bool = False
 
 
-class ClassOptimiser(OptimiserSection):
-    """The common section, with what the Funnel paper sets.
-
-    Attributes:
-        batch_rows: examples of a forward pass at most, however short they are; none: as `batch_tokens` lets.
-        beta2: of AdamW.
-        dropout: in the place of all rates of the checkpoint's config; none: these.
-        gradient_checkpointing: compute layers again in the backward pass, for memory.
-    """
-
-    batch_rows: int | None = Field(None, ge=1)
-    beta2: float = Field(0.999, gt=0, lt=1)
-    dropout: float | None = Field(None, ge=0, lt=1)  # type: ignore[assignment]
-    gradient_checkpointing: bool = False
-
-
 class ClassRecipe(Recipe):
     """A whole run of one classifier.
 
@@ -112,7 +96,7 @@ class ClassRecipe(Recipe):
     metric: str | None = None
     model: ClassModelSection
     data: ClassDataSection
-    optimiser: ClassOptimiser = ClassOptimiser()  # type: ignore[call-arg]
+    optimiser: FineTuningSection = FineTuningSection()  # type: ignore[call-arg]
 
     @property
     def chosen_metric(self) -> str:

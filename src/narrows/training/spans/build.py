@@ -1,8 +1,9 @@
 """A recipe of a span reader becomes model, teacher, data, objective and trainer."""
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from accelerate import PartialState
@@ -10,19 +11,29 @@ from torch import nn
 from transformers import AutoConfig, AutoTokenizer
 
 from narrows._plural import count
-from narrows.data import SpanEncoder, evenly_spread
+from narrows.data import PairLayout, QAExample, SpanEncoder, SpanFeature, evenly_spread
 from narrows.deformer import DeformerForQuestionAnswering
 from narrows.deformer.bert import BertLayer
 from narrows.deformer.convert import convert_checkpoint, from_pretrained_encoder
 from narrows.errors import UsageError
 from narrows.evaluation.metrics import squad_scores
+from narrows.evaluation.span_models import layout_of
 from narrows.evaluation.spans import predict_spans
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
-from narrows.training.arguments import training_arguments
+from narrows.training.arguments import fine_tuning_arguments
 from narrows.training.batches import BatchPlan
 from narrows.training.spans.data import SpanRows, collate_rows, read_parts
-from narrows.training.spans.objective import SpanObjective
+from narrows.training.spans.encoder import (
+    answer_tokens,
+    build_encoder,
+    encoder_objective,
+    load_layout,
+    require_labels,
+    save_encoder,
+    score_on_tune,
+)
+from narrows.training.spans.objective import ConditionalObjective, SpanObjective
 from narrows.training.spans.recipe import SpanRecipe
 from narrows.training.spans.states import store_states
 from narrows.training.spans.tuning import choose_trainable
@@ -57,11 +68,13 @@ def build_model(checkpoint: str, *, split_layer: int, dropout: float = 0.0) -> t
 
 def plan_run(recipe: SpanRecipe, *, data: Path, runs: Path | None = None) -> Plan:
     """Read and cut a recipe's data, and count; no model is built."""
+    if recipe.model.split_layer is None:
+        tokenizer, layout = load_layout(recipe, runs=runs)
+        return _plan(recipe, *_rows(recipe, tokenizer, data, runs, layout))
     register_all()
     folder = checkpoint_folder(find_checkpoint(recipe.model.checkpoint, runs))
     require_tokenizer(folder)
-    rows, batches = _rows(recipe, AutoTokenizer.from_pretrained(folder), data, runs)
-    return _plan(recipe, rows, batches)
+    return _plan(recipe, *_rows(recipe, AutoTokenizer.from_pretrained(folder), data, runs))
 
 
 def build_run(recipe: SpanRecipe, *, data: Path, output: Path, quiet: bool = False, runs: Path | None = None) -> Run:
@@ -69,50 +82,101 @@ def build_run(recipe: SpanRecipe, *, data: Path, output: Path, quiet: bool = Fal
 
     Args:
         runs: where checkpoints that are the output of other runs are looked for first.
+
+    Raises:
+        UsageError: see `read_part`; an encoder's see `load_layout`, `build_encoder` and `require_labels`.
+        ConversionError: see `convert_checkpoint` and `build_encoder`.
     """
     torch.manual_seed(recipe.optimiser.seed)
-    model, tokenizer = build_model(
-        find_checkpoint(recipe.model.checkpoint, runs),
-        split_layer=recipe.model.split_layer,
-        dropout=recipe.optimiser.dropout,
-    )
-    model.config.max_question_tokens = recipe.data.max_question_tokens
-    model.config.max_passage_tokens = recipe.data.max_passage_tokens
-    finish = choose_trainable(model, recipe.tune)
-    teacher = _teacher(recipe, runs, layers=model.config.num_hidden_layers)
-    rows, plan = _rows(recipe, tokenizer, data, runs)
-    if recipe.tune.what in ("upper", "lora") and recipe.model.split_layer > 0:
-        _store_lower_states(model, rows, recipe, output, quiet=quiet)
-    tune_features, evaluate_model = (
-        _tune_evaluation(recipe, tokenizer, data, max_answer_tokens=model.config.max_answer_tokens)
-        if recipe.data.tune
-        else (None, None)
-    )
+    if recipe.model.split_layer is None:
+        parts = _encoder_parts(recipe, data, runs)
+    else:
+        parts = _deformer_parts(recipe, data, runs, output, split_layer=recipe.model.split_layer, quiet=quiet)
     stop = StopSignal()
     trainer = NarrowsTrainer(
-        objective=SpanObjective(recipe.losses, split_layer=recipe.model.split_layer, teacher=teacher),
-        plan=plan,
-        collate=partial(collate_rows, pad=tokenizer.pad_token_id),
-        evaluate_model=evaluate_model,
+        objective=parts.objective,
+        plan=parts.plan,
+        collate=parts.collate,
+        evaluate_model=parts.evaluate,
         layer_decay=recipe.optimiser.layer_decay,
-        model=model,
-        args=training_arguments(
+        model=parts.model,
+        args=fine_tuning_arguments(
             recipe.optimiser,
             output,
             evaluate_every=recipe.evaluate_every,
             metric="f1" if recipe.data.tune else None,
             quiet=quiet,
         ),
-        train_dataset=rows,
-        eval_dataset=tune_features,
+        train_dataset=parts.rows,
+        eval_dataset=parts.tune,
         callbacks=[stop, ClockCheckpoint(), JsonLog(output / "log.jsonl")],
     )
+    return Run(trainer, stop, _plan(recipe, parts.rows, parts.plan), parts.save)
+
+
+class _Parts(NamedTuple):
+    """What a run is made of, whatever the model; `tune` only has transformers agree to evaluate."""
+
+    model: Any
+    rows: SpanRows
+    plan: BatchPlan
+    collate: Callable[..., dict[str, torch.Tensor]]
+    objective: SpanObjective | ConditionalObjective
+    tune: Sequence[SpanFeature] | None
+    evaluate: Callable[[nn.Module], Mapping[str, float]] | None
+    save: Callable[[Path], None]
+
+
+def _encoder_parts(recipe: SpanRecipe, data: Path, runs: Path | None) -> _Parts:
+    tokenizer, layout = load_layout(recipe, runs=runs)
+    rows, plan = _rows(recipe, tokenizer, data, runs, layout)
+    require_labels(rows)
+    model = build_encoder(recipe, layout, runs=runs)
+    features = evaluate = None
+    if recipe.data.tune:
+        examples, features = _tune(recipe, tokenizer, data)
+        evaluate = partial(
+            score_on_tune,
+            examples=examples,
+            features=features,
+            layout=layout,
+            max_answer_tokens=answer_tokens(recipe, model),
+        )
+    pad, segment = layout.padding
+    collate = partial(collate_rows, pad=pad, pad_segment=segment)
+    save = partial(save_encoder, model, tokenizer, recipe)
+    return _Parts(model, rows, plan, collate, encoder_objective(recipe, model, layout), features, evaluate, save)
+
+
+def _deformer_parts(
+    recipe: SpanRecipe, data: Path, runs: Path | None, output: Path, *, split_layer: int, quiet: bool
+) -> _Parts:
+    model, tokenizer = build_model(
+        find_checkpoint(recipe.model.checkpoint, runs),
+        split_layer=split_layer,
+        dropout=recipe.optimiser.dropout or 0.0,
+    )
+    model.config.max_question_tokens = recipe.data.max_question_tokens
+    model.config.max_passage_tokens = recipe.data.max_passage_tokens
+    if recipe.data.max_answer_tokens is not None:
+        model.config.max_answer_tokens = recipe.data.max_answer_tokens
+    finish = choose_trainable(model, recipe.tune)
+    teacher = _teacher(recipe, runs, layers=model.config.num_hidden_layers)
+    rows, plan = _rows(recipe, tokenizer, data, runs)
+    if recipe.tune.what in ("upper", "lora") and split_layer > 0:
+        _store_lower_states(model, rows, recipe, output, quiet=quiet)
+    features = evaluate = None
+    if recipe.data.tune:
+        examples, features = _tune(recipe, tokenizer, data)
+        evaluate = partial(_score_answerable, examples=examples, features=features, tokenizer=tokenizer)
 
     def save(folder: Path) -> None:
         finish().save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
-    return Run(trainer, stop, _plan(recipe, rows, plan), save)
+    collate = partial(collate_rows, pad=tokenizer.pad_token_id)
+    objective = SpanObjective(recipe.losses, split_layer=split_layer, teacher=teacher)
+    return _Parts(model, rows, plan, collate, objective, features, evaluate, save)
 
 
 def _teacher(recipe: SpanRecipe, runs: Path | None, *, layers: int) -> DeformerForQuestionAnswering | None:
@@ -129,11 +193,19 @@ def _teacher(recipe: SpanRecipe, runs: Path | None, *, layers: int) -> DeformerF
     return teacher
 
 
-def _rows(recipe: SpanRecipe, tokenizer: Any, data: Path, runs: Path | None) -> tuple[SpanRows, BatchPlan]:
+def _rows(
+    recipe: SpanRecipe, tokenizer: Any, data: Path, runs: Path | None, layout: PairLayout | None = None
+) -> tuple[SpanRows, BatchPlan]:
     optimiser = recipe.optimiser
     examples = read_parts(recipe.data.train, data, seed=optimiser.seed, runs=runs)
-    rows = SpanRows(examples, tokenizer, recipe.data)
-    plan = BatchPlan(rows.lengths, batch_tokens=optimiser.batch_tokens, epochs=optimiser.epochs, seed=optimiser.seed)
+    rows = SpanRows(examples, tokenizer, recipe.data, layout=layout)
+    plan = BatchPlan(
+        rows.lengths,
+        batch_tokens=optimiser.batch_tokens,
+        epochs=optimiser.epochs,
+        seed=optimiser.seed,
+        batch_rows=optimiser.batch_rows,
+    )
     return rows, plan
 
 
@@ -160,7 +232,8 @@ def _store_lower_states(
     rows.use_states(states)
 
 
-def _tune_evaluation(recipe: SpanRecipe, tokenizer: Any, data: Path, *, max_answer_tokens: int):
+def _tune(recipe: SpanRecipe, tokenizer: Any, data: Path) -> tuple[Sequence[QAExample], list[SpanFeature]]:
+    """Examples of the tune data, and their windows."""
     examples = evenly_spread(read_parts(recipe.data.tune, data, seed=recipe.optimiser.seed), recipe.data.tune_limit)
     encoder = SpanEncoder(
         tokenizer,
@@ -168,23 +241,21 @@ def _tune_evaluation(recipe: SpanRecipe, tokenizer: Any, data: Path, *, max_answ
         max_passage_tokens=recipe.data.max_passage_tokens,
         overlap=recipe.data.overlap,
     )
-    features = encoder.encode(examples).features
+    return examples, encoder.encode(examples).features
 
-    def evaluate(model: nn.Module) -> dict[str, float]:
-        model.eval()
-        predictions = predict_spans(
-            model,
-            examples,
-            features,
-            cls=tokenizer.cls_token_id,
-            sep=tokenizer.sep_token_id,
-            pad=tokenizer.pad_token_id,
-            max_answer_tokens=max_answer_tokens,
-        )
-        answerable = [
-            (prediction, example) for prediction, example in zip(predictions, examples, strict=True) if example.answers
-        ]
-        scores = squad_scores({e.id: p.text for p, e in answerable}, [e for _, e in answerable])
-        return {"f1": scores.f1, "exact": scores.exact}
 
-    return features, evaluate
+def _score_answerable(
+    model: Any, *, examples: Sequence[QAExample], features: Sequence[SpanFeature], tokenizer: Any
+) -> dict[str, float]:
+    """Of the questions that have an answer: when a DeFormer refuses is fitted after training."""
+    model.eval()
+    predictions = predict_spans(
+        model,
+        examples,
+        features,
+        layout=layout_of(model, tokenizer),
+        max_answer_tokens=model.config.max_answer_tokens,
+    )
+    answerable = [(p, example) for p, example in zip(predictions, examples, strict=True) if example.answers]
+    scores = squad_scores({e.id: p.text for p, e in answerable}, [e for _, e in answerable])
+    return {"f1": scores.f1, "exact": scores.exact}

@@ -10,14 +10,14 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from narrows.data import (
+    PairLayout,
     QAExample,
     SpanEncoder,
     SpanFeature,
     add_unanswerable_pairs,
+    bert_pairs,
     cloze_examples,
     join_contexts,
-    join_pair,
-    passage_start,
     read_articles,
     read_qamr,
     read_reqa_pairs,
@@ -25,10 +25,11 @@ from narrows.data import (
     read_squad,
 )
 from narrows.errors import UsageError
+from narrows.evaluation.spans import answer_mask
 from narrows.training.spans.recipe import DataPart, DataSection
 from narrows.training.spans.states import Side, StoredStates
 
-__all__ = ["SpanRows", "collate_rows", "read_part", "read_parts"]
+__all__ = ["Row", "SpanRows", "collate_rows", "is_labelled", "read_part", "read_parts"]
 
 
 def read_parts(parts: Sequence[DataPart], folder: Path, *, seed: int, runs: Path | None = None) -> list[QAExample]:
@@ -85,24 +86,28 @@ def read_part(part: DataPart, folder: Path, *, seed: int, runs: Path | None = No
 class Row(NamedTuple):
     """One pair as the model reads it; `start` −1 says that nothing is known of the answer.
 
-    `lower_states` are its tokens' states after layer k, `[length, width]`, when they were stored.
+    `passage` says where the passage's tokens stand. `lower_states` are the states of all tokens after layer k,
+    `[length, width]`, when they were stored.
     """
 
     input_ids: list[int]
     token_type_ids: list[int]
     start: int
     end: int
+    passage: range
     lower_states: Tensor | None = None
 
 
 class SpanRows(Dataset[Row]):
-    """Windows of span examples as rows `[CLS] question [SEP] passage [SEP]`.
+    """Windows of span examples as rows of question and passage, joined as a layout says; BERT's where none is given.
 
     A window of an answerable question that holds no answer is labelled as unanswerable ([CLS]); an example
     without answers that is not marked impossible is unlabelled.
     """
 
-    def __init__(self, examples: Sequence[QAExample], tokenizer: Any, section: DataSection):
+    def __init__(
+        self, examples: Sequence[QAExample], tokenizer: Any, section: DataSection, *, layout: PairLayout | None = None
+    ):
         encoder = SpanEncoder(
             tokenizer,
             max_question_tokens=section.max_question_tokens,
@@ -114,6 +119,7 @@ class SpanRows(Dataset[Row]):
         self.examples = examples
         self.features = encoded.features
         self._cls, self._sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+        self._layout = layout or bert_pairs(cls=self._cls, sep=self._sep, pad=tokenizer.pad_token_id)
         self._states: StoredStates | None = None
 
     def __len__(self) -> int:
@@ -121,10 +127,11 @@ class SpanRows(Dataset[Row]):
 
     def __getitem__(self, index: int) -> Row:
         feature = self.features[index]
-        ids, segments = join_pair(feature.question_ids, feature.passage_ids, cls=self._cls, sep=self._sep)
+        ids, segments = self._layout.join(feature.question_ids, feature.passage_ids)
+        first = self._layout.passage_start(feature.question_ids)
         start, end = self._labels(feature)
         states = None if self._states is None else self._states.row(*self._sides(feature))
-        return Row(ids, segments, start, end, states)
+        return Row(ids, segments, start, end, range(first, first + len(feature.passage_ids)), states)
 
     def sides(self) -> list[Side]:
         """Both sides of every row, for `store_states`."""
@@ -137,7 +144,8 @@ class SpanRows(Dataset[Row]):
     @property
     def lengths(self) -> list[int]:
         """Tokens of each row."""
-        return [len(feature.question_ids) + len(feature.passage_ids) + 3 for feature in self.features]
+        special = self._layout.special_tokens
+        return [len(feature.question_ids) + len(feature.passage_ids) + special for feature in self.features]
 
     def _sides(self, feature: SpanFeature) -> tuple[Side, Side]:
         question = Side(0, (self._cls, *feature.question_ids, self._sep))
@@ -145,19 +153,22 @@ class SpanRows(Dataset[Row]):
 
     def _labels(self, feature: SpanFeature) -> tuple[int, int]:
         if feature.answerable:
-            shift = passage_start(feature.question_ids)
+            shift = self._layout.passage_start(feature.question_ids)
             return feature.start + shift, feature.end + shift
-        example = self.examples[feature.example]
-        known = example.impossible or bool(example.answers)
-        return (0, 0) if known else (-1, -1)
+        return (0, 0) if is_labelled(self.examples[feature.example]) else (-1, -1)
 
 
-def collate_rows(rows: Sequence[Row], *, pad: int) -> dict[str, Tensor]:
+def is_labelled(example: QAExample) -> bool:
+    """Whether it is known where an example's answer is, or that there is none."""
+    return example.impossible or bool(example.answers)
+
+
+def collate_rows(rows: Sequence[Row], *, pad: int, pad_segment: int = 1) -> dict[str, Tensor]:
     """Rows padded on the right to the longest.
 
     Returns:
-        `input_ids`, `attention_mask`, `token_type_ids` `[batch, length]`; `start_positions`, `end_positions`
-        `[batch]`; `lower_states` `[batch, length, width]` when the rows have them.
+        `input_ids`, `attention_mask`, `token_type_ids`, `p_mask` (see `answer_mask`) `[batch, length]`;
+        `start_positions`, `end_positions` `[batch]`; `lower_states` `[batch, length, width]` when the rows have them.
     """
     longest = max(len(row.input_ids) for row in rows)
 
@@ -169,7 +180,8 @@ def collate_rows(rows: Sequence[Row], *, pad: int) -> dict[str, Tensor]:
     return {
         "input_ids": torch.tensor([padded(row.input_ids, pad) for row in rows]),
         "attention_mask": torch.tensor([padded([1] * len(row.input_ids), 0) for row in rows]),
-        "token_type_ids": torch.tensor([padded(row.token_type_ids, 1) for row in rows]),
+        "token_type_ids": torch.tensor([padded(row.token_type_ids, pad_segment) for row in rows]),
+        "p_mask": answer_mask([row.passage for row in rows], longest),
         "start_positions": torch.tensor([row.start for row in rows]),
         "end_positions": torch.tensor([row.end for row in rows]),
         **stored,

@@ -1,6 +1,6 @@
 """What a run minimises: γ·task + α·KD + β·LRS, each divided once by its count over the optimiser step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,7 +10,9 @@ from narrows.errors import UsageError
 from narrows.losses import layerwise_similarity, span_distillation, span_loss
 from narrows.training.spans.recipe import LossSection
 
-__all__ = ["Counts", "SpanObjective"]
+__all__ = ["ConditionalObjective", "Counts", "SpanObjective"]
+
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "lower_states")
 
 
 class Counts(NamedTuple):
@@ -28,23 +30,29 @@ class SpanObjective:
         losses: weights, temperature and distance.
         split_layer: k of the student; LRS compares the states after layers k+1..n.
         teacher: a span model of the same layers; needed for KD and LRS.
+        inputs: names of what the student takes of a batch.
     """
 
-    def __init__(self, losses: LossSection, *, split_layer: int, teacher: nn.Module | None):
-        self._losses, self._split_layer, self._teacher = losses, split_layer, teacher
+    def __init__(
+        self,
+        losses: LossSection,
+        *,
+        split_layer: int,
+        teacher: nn.Module | None,
+        inputs: Collection[str] = _INPUTS,
+    ):
+        self._losses, self._split_layer, self._teacher, self._inputs = losses, split_layer, teacher, inputs
         if teacher is not None:
             teacher.eval().requires_grad_(False)
 
     def counts(self, batches: Sequence[Mapping[str, Tensor]]) -> Counts:
-        labelled = sum((batch["start_positions"] >= 0).sum() for batch in batches)
-        tokens = sum((batch["attention_mask"] != 0).sum() for batch in batches)
-        examples = sum(batch["input_ids"].shape[0] for batch in batches)
-        return Counts(torch.as_tensor(labelled), torch.as_tensor(examples), torch.as_tensor(tokens))
+        """What the losses of a step are divided by."""
+        return _count(batches)
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Tensor], counts: Counts) -> Tensor:
         """The part of one micro-batch in the step's loss."""
         losses = self._losses
-        inputs = {name: batch[name] for name in _INPUTS if name in batch}
+        inputs = {name: batch[name] for name in _INPUTS if name in batch and name in self._inputs}
         outputs = model(**inputs, output_hidden_states=bool(losses.lrs))
         total = outputs.start_logits.new_zeros((), dtype=torch.float32)
         if losses.task:
@@ -95,4 +103,31 @@ class SpanObjective:
         return total
 
 
-_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "lower_states")
+class ConditionalObjective:
+    """The loss of Funnel's conditional head: half of the span's, and half of whether there is an answer.
+
+    Args:
+        weight: factor of the loss.
+        inputs: names of what the model takes of a batch, of which every row is labelled.
+    """
+
+    def __init__(self, weight: float, *, inputs: Collection[str]):
+        self._weight, self._inputs = weight, inputs
+
+    def counts(self, batches: Sequence[Mapping[str, Tensor]]) -> Counts:
+        """What the loss of a step is divided by."""
+        return _count(batches)
+
+    def __call__(self, model: nn.Module, batch: Mapping[str, Tensor], counts: Counts) -> Tensor:
+        """The part of one micro-batch in the step's loss."""
+        inputs = {name: batch[name] for name in batch if name in self._inputs}
+        # A window without an answer is labelled at [CLS].
+        impossible = batch["start_positions"] == 0
+        return self._weight * model(**inputs, is_impossible=impossible, num_items_in_batch=counts.labelled).loss
+
+
+def _count(batches: Sequence[Mapping[str, Tensor]]) -> Counts:
+    labelled = sum((batch["start_positions"] >= 0).sum() for batch in batches)
+    tokens = sum((batch["attention_mask"] != 0).sum() for batch in batches)
+    examples = sum(batch["input_ids"].shape[0] for batch in batches)
+    return Counts(torch.as_tensor(labelled), torch.as_tensor(examples), torch.as_tensor(tokens))

@@ -1,4 +1,4 @@
-"""The recipe of a span reader: a joint teacher, a split model alone, or one that is distilled."""
+"""The recipe of a span reader: an encoder as it is, or a DeFormer: a joint teacher, a split model, a distilled one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from narrows.errors import RecipeError
-from narrows.training.sections import CardText, OptimiserSection, Recipe, Section
+from narrows.training.sections import CardText, FineTuningSection, Recipe, Section
 
 __all__ = ["DataPart", "DataSection", "LossSection", "ModelSection", "SpanRecipe", "TuneSection"]
 
@@ -15,11 +15,14 @@ __all__ = ["DataPart", "DataSection", "LossSection", "ModelSection", "SpanRecipe
 class ModelSection(Section):
     """Attributes:
     checkpoint: folder, hub id, or the output of another run.
-    split_layer: k of the model to train.
+    split_layer: k of the DeFormer to train; none: the checkpoint is trained as the encoder that it is.
+    head: of an encoder: `plain` (start and end logits), or a Funnel's `conditional` (the end given the start, and
+        whether there is an answer); none: the checkpoint's own, plain where it has none.
     """
 
     checkpoint: str
-    split_layer: int = Field(ge=0)
+    split_layer: int | None = Field(None, ge=0)
+    head: Literal["plain", "conditional"] | None = None
 
 
 class LossSection(Section):
@@ -69,12 +72,23 @@ class DataPart(Section):
 
 
 class DataSection(Section):
+    """Attributes:
+    train: what is learnt.
+    tune: by which the best checkpoint is chosen.
+    tune_limit: examples, evenly spread.
+    max_question_tokens: longer questions are cut.
+    max_passage_tokens: widest window over a passage.
+    overlap: tokens that consecutive windows share at least.
+    max_answer_tokens: longest answer that is given; none: as the checkpoint says, else 30.
+    """
+
     train: list[DataPart] = Field(min_length=1)
     tune: list[DataPart] = Field(default_factory=list)
     tune_limit: int | None = Field(None, ge=1)
     max_question_tokens: int = Field(64, ge=1)
     max_passage_tokens: int = Field(320, ge=8)
     overlap: int = Field(128, ge=0)
+    max_answer_tokens: int | None = Field(None, ge=1)
 
 
 class SpanRecipe(Recipe):
@@ -83,6 +97,9 @@ class SpanRecipe(Recipe):
     Attributes:
         model: what is trained.
         teacher: checkpoint to distil from.
+        losses: weights of what is minimised; distillation is of DeFormers.
+        tune: what of a DeFormer is trained.
+        optimiser: its `dropout` is none: a DeFormer is trained without, an encoder with its checkpoint's own rates.
     """
 
     task: Literal["question-answering"] = "question-answering"  # type: ignore[assignment]
@@ -91,13 +108,13 @@ class SpanRecipe(Recipe):
     losses: LossSection = LossSection()  # type: ignore[call-arg]
     tune: TuneSection = TuneSection()  # type: ignore[call-arg]
     data: DataSection
-    optimiser: OptimiserSection = OptimiserSection()  # type: ignore[call-arg]
+    optimiser: FineTuningSection = FineTuningSection()  # type: ignore[call-arg]
 
     def check(self, path: Path) -> None:
-        """Losses and what they need.
+        """Losses and what they need, and keys that are of DeFormers only or of other encoders only.
 
         Raises:
-            RecipeError: a distillation without a teacher, or no loss at all.
+            RecipeError: a distillation without a teacher, no loss at all, or a key that the model has no use for.
         """
         if (self.losses.kd or self.losses.lrs) and self.teacher is None:
             raise RecipeError(
@@ -106,19 +123,48 @@ class SpanRecipe(Recipe):
             )
         if not (self.losses.task or self.losses.kd or self.losses.lrs):
             raise RecipeError(f"expected a loss above 0 in {path}, got 0 for task, kd and lrs; raise one of them")
+        if self.model.split_layer is None:
+            self._check_encoder(path)
+        elif self.model.head is not None:
+            raise RecipeError(
+                f"expected no 'model.head' in {path} beside 'model.split_layer', whose head is plain, got "
+                f"{self.model.head!r}; leave one of them out"
+            )
+
+    def _check_encoder(self, path: Path) -> None:
+        of_deformers = {
+            "teacher": self.teacher is not None,
+            "losses.kd": self.losses.kd > 0,
+            "losses.lrs": self.losses.lrs > 0,
+            "tune.what": self.tune.what != "all",
+        }
+        named = [name for name, given in of_deformers.items() if given]
+        if named:
+            raise RecipeError(
+                f"expected 'model.split_layer' in {path} for {named[0]!r}, which is of DeFormers, got none; add it (0: "
+                "not split), or leave that key out"
+            )
 
     def checkpoints(self) -> tuple[str, ...]:
         """The model's, and the teacher's."""
         return (self.model.checkpoint,) if self.teacher is None else (self.model.checkpoint, self.teacher)
 
     def card_text(self) -> CardText:
-        """What a split reader is."""
+        """What the reader is."""
+        lines = [*_data_lines(self.data.train, "train"), *_data_lines(self.data.tune, "tune")]
+        if self.model.split_layer is None:
+            about = (
+                f"`{self.model.checkpoint}` fine-tuned to answer with a span of a passage, read in windows of "
+                f"{self.data.max_passage_tokens} tokens.\nScores: `narrows evaluate MODEL DATA`. Loads with the class "
+                "that `architectures` in config.json names, after `narrows.register_all()` if it is of a family of "
+                "narrows."
+            )
+            return CardText(family="reader", about=about, data="\n".join(lines))
         about = (
             f"An extractive reader made with narrows: a DeFormer whose layers below {self.model.split_layer} read "
             "question\nand passage apart, so that a passage can be read once and stored.\n"
             "Load it with `DeformerForQuestionAnswering.from_pretrained`."
         )
-        lines = [*_data_lines(self.data.train, "train"), *_data_lines(self.data.tune, "tune")]
         return CardText(family="deformer", about=about, data="\n".join(lines))
 
 
