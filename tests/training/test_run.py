@@ -167,18 +167,37 @@ def test_two_runs_in_one_folder_are_refused_and_an_ended_one_lets_go(make_recipe
     assert train(recipe, data=squad_folder, output=output, quiet=True) == output / "model"
 
 
-def test_weights_that_are_lost_end_the_run_and_make_no_model(make_recipe, squad_folder, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("lost", "text"),
+    [
+        (
+            "before",
+            "expected finite weights at the start of .*, got NaN or infinity in .*; copy the checkpoint that it",
+        ),
+        ("after", "expected finite weights at the end of .*, got NaN or infinity in .*; train anew under another name"),
+    ],
+)
+def test_weights_that_are_lost_make_no_model(lost, text, make_recipe, squad_folder, tmp_path, monkeypatch) -> None:
+    def spoil(model) -> dict[str, float]:
+        with torch.no_grad():
+            next(iter(model.parameters())).fill_(float("nan"))
+        return {"f1": 0.0}
+
     def build(*args, **kwargs):
         run = build_run(*args, **kwargs)
-        with torch.no_grad():
-            next(iter(run.trainer.model.parameters())).fill_(float("nan"))  # pyright: ignore
+        if lost == "before":
+            spoil(run.trainer.model)
+        run.trainer._evaluate_model = spoil
         return run
 
     monkeypatch.setattr(run_module, "build_run", build)
-    recipe, output = make_recipe(optimiser={"epochs": 1}), tmp_path / "run"
-    with pytest.raises(NarrowsError, match="expected (finite weights at the end of|a finite .* at step)"):
+    # The only evaluation is the one at the end.
+    recipe, output = make_recipe(optimiser={"epochs": 1}, evaluate_every=1000), tmp_path / "run"
+    with pytest.raises(NarrowsError, match=text):
         train(recipe, data=squad_folder, output=output, quiet=True)
     assert not (output / "model").exists()
+    # A start that was refused does not hold the folder against the corrected recipe.
+    assert (output / "recipe.yaml").exists() == (lost == "after")
 
 
 @pytest.mark.parametrize("name", ["loss", "grad_norm"])

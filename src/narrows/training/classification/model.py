@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer
-from transformers.utils import logging
 
 from narrows._plural import count
 from narrows.errors import ConversionError, UsageError
@@ -15,12 +14,10 @@ from narrows.hf.encoders import Encoder
 from narrows.hf.register import register_all
 from narrows.training.classification.recipe import ClassRecipe
 from narrows.training.dropout import set_dropout
+from narrows.training.loading import load_encoder
 from narrows.training.tasks import find_checkpoint
 
 __all__ = ["build_model", "build_tokenizer", "order_labels"]
-
-# What a checkpoint may lack beside the head: it is learnt with it.
-_MAY_BE_NEW = ("pooler.", "decoder.")
 
 
 def build_tokenizer(recipe: ClassRecipe, *, runs: Path | None) -> Any:
@@ -82,7 +79,7 @@ def build_model(recipe: ClassRecipe, tokenizer: Any, labels: Sequence[str], *, r
         config.label2id = {name: index for index, name in enumerate(labels)}
         if recipe.problem == "classes":
             config.problem_type = "single_label_classification"
-    model = _load(auto, folder, config, recipe.model.checkpoint)
+    model = load_encoder(auto, folder, config, recipe.model.checkpoint)
     positions = Encoder(recipe.model.checkpoint, model, tokenizer).positions
     if positions is not None and recipe.data.max_tokens > positions:
         raise UsageError(
@@ -90,26 +87,6 @@ def build_model(recipe: ClassRecipe, tokenizer: Any, labels: Sequence[str], *, r
             f"{recipe.data.max_tokens}; lower it"
         )
     return model.train()
-
-
-def _load(auto: Any, folder: Path, config: Any, checkpoint: str) -> Any:
-    verbosity = logging.get_verbosity()
-    # Its table of what is new would stand before our sentence; that the head is new is no news.
-    logging.set_verbosity_error()
-    try:
-        model, info = auto.from_pretrained(
-            folder, config=config, dtype="float32", output_loading_info=True, ignore_mismatched_sizes=True
-        )
-    finally:
-        logging.set_verbosity(verbosity)
-    base = f"{model.base_model_prefix}."
-    for name in sorted({*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}):
-        if name.startswith(base) and not any(part in name for part in _MAY_BE_NEW):
-            raise ConversionError(
-                f"expected all weights of the encoder in {checkpoint}, got none that fits {name}; copy the checkpoint "
-                "again, or name another"
-            )
-    return model
 
 
 def _folder(recipe: ClassRecipe, runs: Path | None) -> Path:
