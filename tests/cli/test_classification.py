@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 
+from narrows.cli.evaluate_classes import _in_words
 from narrows.cli.main import main
 
 _PLACES = ("old mill", "gold road", "green island", "stone house", "white horse", "long river")
@@ -80,6 +81,19 @@ def test_a_rate_is_chosen_tested_once_and_the_model_is_evaluated(sweep, data, tm
         capsys, "evaluate", model, data / "test.tsv", "--task", "classification", "--layout", layout, "--json"
     )
     assert json.loads(out)["rows"] < 30
+
+
+@pytest.mark.parametrize(
+    ("majority", "problem", "words"),
+    [
+        ("neg", "classes", "neg, the commonest"),
+        ("O", "tags", "O, the commonest"),
+        (0.0, "choices", "choice 1, the commonest"),
+        (0.5474166666666668, "regression", "0.5474, the mean"),
+    ],
+)
+def test_the_baseline_is_told_by_what_it_is(majority, problem, words) -> None:
+    assert _in_words(majority, problem) == words
 
 
 def test_options_that_do_not_go_together(data, tiny_bert, tiny_encoder, capsys) -> None:

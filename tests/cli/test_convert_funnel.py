@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -158,3 +160,16 @@ def test_used_wrongly(arguments, text, tiny_bert, tmp_path, capsys) -> None:
 def test_only_a_funnel_goes_back(tiny_bert, tmp_path, capsys) -> None:
     assert main(["convert", str(tiny_bert), str(tmp_path / "out"), "--to", "transformers", "--quiet"]) == 1
     assert "expected a Funnel of narrows in" in capsys.readouterr().err
+
+
+def test_converting_a_funnel_of_ours_says_nothing_but_its_report(tiny_bert, tmp_path) -> None:
+    """In a process of its own: once a family is registered, transformers knows its type."""
+    first = ["convert", str(tiny_bert), str(tmp_path / "ours"), "--to", "funnel", "--block-sizes", "2,2"]
+    assert main([*first, "--quiet"]) == 0
+    for target, options in {
+        "back": ["--to", "transformers"],
+        "again": ["--to", "funnel", "--task", "embedding"],
+    }.items():
+        command = ["convert", str(tmp_path / "ours"), str(tmp_path / target), *options, "--quiet"]
+        run = subprocess.run([sys.executable, "-m", "narrows.cli.main", *command], capture_output=True, text=True)
+        assert (run.returncode, run.stdout, run.stderr) == (0, "", "")

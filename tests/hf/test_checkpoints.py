@@ -123,3 +123,28 @@ def test_a_weight_that_is_no_number_is_refused(bad, dtype):
     require_finite(good, "folder")
     with pytest.raises(ConversionError, match="expected finite weights in folder, got NaN or infinity in b; train it"):
         require_finite({**good, "b": tensor([1.0, bad, 2.0], dtype=dtype)}, "folder")
+
+
+@pytest.mark.parametrize("name", ["dtype", "torch_dtype"])
+def test_a_number_format_that_torch_has_not_is_refused(name, tmp_path):
+    config = tmp_path / "config.json"
+    save_file({"x": zeros(3)}, tmp_path / "model.safetensors")
+    for known in ('"float32"', '"bfloat16"', '"auto"', "null", "{}"):
+        config.write_text(f'{{"{name}": {known}}}')
+        assert checkpoint_folder(tmp_path) == tmp_path
+    # The second is of torch, and no number format.
+    for unknown in ("float99", "nn"):
+        config.write_text(f'{{"{name}": "{unknown}"}}')
+        text = (
+            f"expected a number format of torch in `{name}` of .*config.json, such as float32, got '{unknown}'; correct"
+        )
+        with pytest.raises(ConversionError, match=text):
+            checkpoint_folder(tmp_path)
+
+
+def test_json_that_is_no_tokenizer_is_named(tmp_path):
+    (tmp_path / "tokenizer.json").write_text('{"model": {}}')
+    with pytest.raises(
+        ConversionError, match="expected a tokenizer with added_tokens in .*tokenizer.json, got none: it"
+    ):
+        checkpoint_folder(tmp_path)

@@ -1,6 +1,7 @@
 """A whole run: resumed as if never stopped, saved by its best step, and never trained twice."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from narrows.errors import NarrowsError, UsageError
 from narrows.training import run as run_module
 from narrows.training.run import last_checkpoint, train
 from narrows.training.spans.build import build_run
-from narrows.training.trainer import JsonLog
+from narrows.training.trainer import FewCheckpoints, JsonLog
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -55,7 +56,7 @@ def test_a_stop_at_the_last_step_leaves_only_the_saving(make_recipe, squad_folde
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_the_saved_model_is_the_best_by_tune(make_recipe, squad_folder, tmp_path, monkeypatch) -> None:
+def test_the_saved_model_is_the_best_by_tune(make_recipe, squad_folder, tmp_path, monkeypatch, capfd) -> None:
     scores = iter([1.0, 9.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     kept = {}
 
@@ -76,6 +77,21 @@ def test_the_saved_model_is_the_best_by_tune(make_recipe, squad_folder, tmp_path
     assert len(kept) > 3
     assert all(torch.equal(found[name], tensor) for name, tensor in kept[9.0].items())
     assert not torch.equal(found["qa_outputs.weight"], kept[2.0]["qa_outputs.weight"])
+    assert "mtime" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("best", [None, 2])
+def test_the_last_and_the_best_checkpoint_are_kept_whatever_the_times_of_files(best, tmp_path) -> None:
+    saved = [1, 2, 9, 10]
+    # As a copy of a run may have them: the last step's is the oldest.
+    for step, age in zip(saved, (40, 30, 20, 50), strict=True):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        os.utime(folder, (1e9 - age, 1e9 - age))
+    state = TrainerState(best_model_checkpoint=None if best is None else str(tmp_path / f"checkpoint-{best}"))
+    FewCheckpoints().on_save(TrainingArguments(output_dir=str(tmp_path), use_cpu=True), state, TrainerControl())
+    kept = sorted(int(path.name.split("-")[1]) for path in tmp_path.iterdir())
+    assert kept == sorted({best or 9, 10})
 
 
 def test_what_a_run_leaves(make_recipe, squad_folder, tmp_path, monkeypatch, capsys) -> None:
@@ -151,18 +167,37 @@ def test_two_runs_in_one_folder_are_refused_and_an_ended_one_lets_go(make_recipe
     assert train(recipe, data=squad_folder, output=output, quiet=True) == output / "model"
 
 
-def test_weights_that_are_lost_end_the_run_and_make_no_model(make_recipe, squad_folder, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("lost", "text"),
+    [
+        (
+            "before",
+            "expected finite weights at the start of .*, got NaN or infinity in .*; copy the checkpoint that it",
+        ),
+        ("after", "expected finite weights at the end of .*, got NaN or infinity in .*; train anew under another name"),
+    ],
+)
+def test_weights_that_are_lost_make_no_model(lost, text, make_recipe, squad_folder, tmp_path, monkeypatch) -> None:
+    def spoil(model) -> dict[str, float]:
+        with torch.no_grad():
+            next(iter(model.parameters())).fill_(float("nan"))
+        return {"f1": 0.0}
+
     def build(*args, **kwargs):
         run = build_run(*args, **kwargs)
-        with torch.no_grad():
-            next(iter(run.trainer.model.parameters())).fill_(float("nan"))  # pyright: ignore
+        if lost == "before":
+            spoil(run.trainer.model)
+        run.trainer._evaluate_model = spoil
         return run
 
     monkeypatch.setattr(run_module, "build_run", build)
-    recipe, output = make_recipe(optimiser={"epochs": 1}), tmp_path / "run"
-    with pytest.raises(NarrowsError, match="expected (finite weights at the end of|a finite .* at step)"):
+    # The only evaluation is the one at the end.
+    recipe, output = make_recipe(optimiser={"epochs": 1}, evaluate_every=1000), tmp_path / "run"
+    with pytest.raises(NarrowsError, match=text):
         train(recipe, data=squad_folder, output=output, quiet=True)
     assert not (output / "model").exists()
+    # A start that was refused does not hold the folder against the corrected recipe.
+    assert (output / "recipe.yaml").exists() == (lost == "after")
 
 
 @pytest.mark.parametrize("name", ["loss", "grad_norm"])

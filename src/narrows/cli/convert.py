@@ -285,7 +285,10 @@ def _tokenizer(folder: Path, family: str) -> Any:
     from transformers import AutoTokenizer
 
     from narrows.hf.checkpoints import require_tokenizer
+    from narrows.hf.register import register_all
 
+    # transformers warns of a type that it does not know, even where only the tokenizer is read.
+    register_all()
     require_tokenizer(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     if family == "funnel":

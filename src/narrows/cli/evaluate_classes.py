@@ -163,12 +163,21 @@ def _figures(
     }
 
 
+def _in_words(majority: Any, problem: str) -> str:
+    if problem == "regression":
+        return f"{majority:.4g}, the mean"
+    if problem == "choices":
+        # Counted from 1 where people read it.
+        return f"choice {majority + 1:.0f}, the commonest"
+    return f"{majority}, the commonest"
+
+
 def _print_table(figures: Mapping[str, Any]) -> None:
     baseline = figures["baseline"]
     for name, score in figures["scores"].items():
         typer.echo(f"{name:<22}{score['mean']:>8.2f}  [{score['low']:.2f}, {score['high']:.2f}]")
     source = baseline["commonest_of"]
-    typer.echo(f"always {baseline['says']}, the commonest of {source}:")
+    typer.echo(f"always {_in_words(baseline['says'], figures['problem'])} of {source}:")
     for name, score in baseline["scores"].items():
         over = baseline["differences"][name]
         interval = f"[{over['low']:+.2f}, {over['high']:+.2f}]"

@@ -24,7 +24,7 @@ from narrows.errors import NarrowsError
 
 VERBS = {
     "demo": "Read a small library, ask it questions, and show what was saved.",
-    "convert": "Turn a checkpoint into a DeFormer or a LongT5-Mulla, with a report of every tensor.",
+    "convert": "Turn a checkpoint into a DeFormer, a LongT5-Mulla or a Funnel, with a report of every tensor.",
     "train": "Train from a recipe: convert, distil or fine-tune.",
     "evaluate": "Score a checkpoint on a task and compare it with another.",
     "index": "Read documents once and keep their passages in a store.",

@@ -110,7 +110,8 @@ def prepare_bert(tensors: Mapping[str, Tensor], config: FunnelConfig, *, layers:
     for number, (before, layer) in enumerate(pairwise(taken), start=1):
         if layer == before:
             prefix = f"bert.encoder.layer.{layer}."
-            named |= {f"{name}{_AGAIN} {number}": whole[name] for name in whole if name.startswith(prefix)}
+            # A copy: two layers over the same memory would be trained as one, and could not be saved.
+            named |= {f"{name}{_AGAIN} {number}": whole[name].clone() for name in whole if name.startswith(prefix)}
     return named
 
 

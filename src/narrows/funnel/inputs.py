@@ -42,12 +42,18 @@ def enter(
     """Check the inputs and, in `exact`, move real tokens to the front of their rows.
 
     Raises:
-        UsageError: both or none of the inputs, rows without a token, or a mask or segments of another shape.
+        UsageError: both or none of the inputs, inputs of another rank or kind, rows without a token, or a mask or
+            segments of another shape.
     """
     inputs = inputs_embeds if input_ids is None else input_ids
     if inputs is None or (input_ids is not None and inputs_embeds is not None):
         given = "neither" if inputs is None else "both"
         raise UsageError(f"expected either input_ids or inputs_embeds, got {given}; pass one of them")
+    if inputs.ndim != (2 if inputs_embeds is None else 3) or (inputs_embeds is None and inputs.is_floating_point()):
+        raise UsageError(
+            "expected whole-numbered input_ids of [batch, length], or inputs_embeds of [batch, length, width], got "
+            f"{inputs.dtype} of {list(inputs.shape)}; give one text a batch of 1 (tokenizer(..., return_tensors='pt'))"
+        )
     if inputs.shape[1] == 0:
         raise UsageError(
             f"expected rows of at least one token, got an input of shape {list(inputs.shape)}; leave empty texts out"

@@ -89,6 +89,7 @@ def _check_whole(folder: Path) -> None:
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         if (folder / name).is_file():
             _check_json(folder / name)
+    _check_contents(folder)
     weights = sorted(folder.glob("*.safetensors"))
     if (folder / "config.json").is_file() and not weights and not any(folder.glob("*.bin")):
         raise ConversionError(
@@ -106,6 +107,31 @@ def _check_json(path: Path) -> None:
         raise _damaged(path, "a JSON object", "other text") from error
     if not isinstance(content, dict):
         raise _damaged(path, "a JSON object", f"a {type(content).__name__}")
+
+
+def _check_contents(folder: Path) -> None:
+    """What transformers looks up in these files without saying which file it was."""
+    path = folder / "config.json"
+    if path.is_file():
+        content = json.loads(_read(path))
+        for name in ("dtype", "torch_dtype"):
+            if isinstance(content.get(name), str) and not _is_dtype(content[name]):
+                raise ConversionError(
+                    f"expected a number format of torch in `{name}` of {path}, such as float32, got "
+                    f"{content[name]!r}; correct it"
+                )
+    path = folder / "tokenizer.json"
+    if path.is_file():
+        content = json.loads(_read(path))
+        missing = sorted({"added_tokens", "model"} - content.keys())
+        if missing:
+            raise _damaged(path, f"a tokenizer with {' and '.join(missing)}", "none")
+
+
+def _is_dtype(name: str) -> bool:
+    import torch
+
+    return name == "auto" or isinstance(getattr(torch, name, None), torch.dtype)
 
 
 def _check_weights(path: Path) -> None:

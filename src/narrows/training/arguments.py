@@ -49,7 +49,6 @@ def training_arguments(
         "eval_steps": evaluate_every,
         "save_strategy": "steps",
         "save_steps": evaluate_every,
-        "save_total_limit": 2,
         "load_best_model_at_end": metric is not None,
         "metric_for_best_model": metric,
         "greater_is_better": None if metric is None else True,

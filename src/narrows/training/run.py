@@ -66,11 +66,15 @@ def _train(
         if (model_folder / "config.json").is_file():
             return model_folder
     run = build_run(recipe, data=data, output=output, quiet=quiet, runs=runs)
+    reached = last_checkpoint(output)
+    if reached is None:
+        remedy = "copy the checkpoint that it starts from again, or name another"
+        _require_finite(run, f"the start of {recipe.name}", remedy=remedy)
     # Only now: a recipe that could not be built does not hold the folder against its corrected form.
     if run.trainer.is_world_process_zero():
         save_recipe(recipe, output / "recipe.yaml")
     began = time.time()
-    run.trainer.train(resume_from_checkpoint=last_checkpoint(output))
+    run.trainer.train(resume_from_checkpoint=reached)
     if run.stop.stopped:
         return None
     summary = {
@@ -81,7 +85,8 @@ def _train(
         "tune": run.trainer.evaluate(),
     }
     if run.trainer.is_world_process_zero():
-        _require_finite(run, recipe)
+        remedy = "train anew under another name with a lower optimiser.learning_rate"
+        _require_finite(run, f"the end of {recipe.name}", remedy=remedy)
         _save(run, recipe, model_folder, summary, command=command or f"narrows train {recipe.name}.yaml")
     return model_folder
 
@@ -124,14 +129,11 @@ def _alone(output: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _require_finite(run: Run, recipe: Recipe) -> None:
+def _require_finite(run: Run, when: str, *, remedy: str) -> None:
     model = run.trainer.model
     name = None if model is None else not_finite(model.state_dict())
     if name is not None:
-        raise NarrowsError(
-            f"expected finite weights at the end of {recipe.name}, got NaN or infinity in {name}; train anew under "
-            "another name with a lower optimiser.learning_rate"
-        )
+        raise NarrowsError(f"expected finite weights at {when}, got NaN or infinity in {name}; {remedy}")
 
 
 def _make(output: Path) -> None:

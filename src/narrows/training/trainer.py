@@ -21,13 +21,15 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.trainer_utils import rotate_checkpoints
 
 from narrows.errors import NarrowsError
 from narrows.training.optimiser import parameter_groups
 
-__all__ = ["ClockCheckpoint", "JsonLog", "NarrowsTrainer", "Objective", "StopSignal"]
+__all__ = ["ClockCheckpoint", "FewCheckpoints", "JsonLog", "NarrowsTrainer", "Objective", "StopSignal"]
 
 _SECONDS_BETWEEN_CHECKPOINTS = 600
+_CHECKPOINTS_KEPT = 2
 
 
 class Objective(Protocol):
@@ -66,6 +68,7 @@ class NarrowsTrainer(Trainer):
         self.remove_callback(PrinterCallback)
         if self.pop_callback(ProgressCallback) is not None:
             self.add_callback(_Bar)
+        self.add_callback(FewCheckpoints)
         # Our loss is already divided by the counts of the whole step.
         self.loss_is_scaled_for_ga = True
 
@@ -126,6 +129,21 @@ class _Bar(ProgressCallback):
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs=None, **kwargs: Any):
         if self.training_bar is not None and logs and "loss" in logs:
             self.training_bar.set_postfix(loss=f"{float(logs['loss']):.3f}")
+
+
+class FewCheckpoints(TrainerCallback):
+    """Keeps the last checkpoints and the best one, by their steps.
+
+    transformers goes by the times of files, which a copied run has lost, and warns of saves within one second.
+    """
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if args.should_save:
+            rotate_checkpoints(
+                output_dir=cast(str, args.output_dir),
+                save_total_limit=_CHECKPOINTS_KEPT,
+                best_model_checkpoint=state.best_model_checkpoint,
+            )
 
 
 class ClockCheckpoint(TrainerCallback):

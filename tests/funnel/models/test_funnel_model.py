@@ -237,6 +237,15 @@ def test_used_wrongly(build, ids):
     model, row = build(FunnelModel), ids(9)[0][None]
     with pytest.raises(UsageError, match=r"expected rows of at least one token, got an input of shape \[1, 0\]; leave"):
         model(torch.zeros(1, 0, dtype=torch.long))
+    text = (
+        r"expected whole-numbered input_ids of \[batch, length\], or inputs_embeds of .*, got torch.{} of \[{}\]; give"
+    )
+    with pytest.raises(UsageError, match=text.format("int64", "9")):
+        model(row[0])
+    with pytest.raises(UsageError, match=text.format("float32", "1, 9")):
+        model(row.float())
+    with pytest.raises(UsageError, match=text.format("float32", "1, 9")):
+        model(inputs_embeds=row.float())
     with pytest.raises(UsageError, match="expected either input_ids or inputs_embeds, got neither; pass one of them"):
         model()
     with pytest.raises(UsageError, match="expected either input_ids or inputs_embeds, got both; pass one of them"):

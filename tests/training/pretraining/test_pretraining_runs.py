@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertModel
 
 from narrows.errors import ConversionError, UsageError
 from narrows.training.pretraining.build import build_run, plan_run
@@ -254,6 +254,30 @@ def test_what_cannot_be_is_said(changes, text, pretraining_recipe, text_folder, 
     recipe = pretraining_recipe(**changes)
     with pytest.raises((UsageError, ConversionError), match=text):
         build_run(recipe, data=text_folder, output=tmp_path, quiet=True)
+
+
+def test_an_encoder_goes_on_whole_or_not_at_all(pretraining_recipe, text_folder, tiny_bert, tmp_path, capfd) -> None:
+    """A head that a checkpoint lacks is new; of an encoder transformers would draw what is missing."""
+    model = BertModel.from_pretrained(tiny_bert)
+    state = model.state_dict()
+    parts = {"bare": state, "part": {name: tensor for name, tensor in state.items() if "layer.0.attention" not in name}}
+    for name, tensors in parts.items():
+        model.save_pretrained(tmp_path / name, state_dict=tensors)
+        AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path / name)
+
+    def build(name: str):
+        section = {"checkpoint": str(tmp_path / name), "family": None, "config": {}, "tokenizer": None}
+        return build_run(
+            pretraining_recipe(model=section), data=text_folder, output=tmp_path / f"{name}-run", quiet=True
+        )
+
+    capfd.readouterr()
+    built = build("bare").trainer.model.state_dict()  # pyright: ignore
+    name = "encoder.layer.0.attention.self.query.weight"
+    assert torch.equal(built[f"bert.{name}"], state[name])
+    assert "MISSING" not in capfd.readouterr().err
+    with pytest.raises(ConversionError, match="expected all weights of the encoder in .*part, got none that fits bert"):
+        build("part")
 
 
 def test_the_shipped_recipe_reads_ones_own_text(text_folder, tiny_bert) -> None:

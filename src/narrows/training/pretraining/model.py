@@ -12,6 +12,7 @@ from narrows.errors import UsageError
 from narrows.funnel import FunnelConfig, preset
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
+from narrows.training.heads import load_with_head
 from narrows.training.pretraining.recipe import PretrainingModelSection, PretrainingRecipe
 from narrows.training.tasks import find_checkpoint
 
@@ -88,7 +89,7 @@ def build_model(recipe: PretrainingRecipe, config: Any, *, runs: Path | None = N
     """The masked language model in fp32, with random weights (by torch's seed) or those of the checkpoint.
 
     Raises:
-        ConversionError: a checkpoint that is not there or damaged.
+        ConversionError: a checkpoint that is not there, damaged or without all weights of its encoder.
         UsageError: sizes that do not go together, or an attention that the model does not have.
     """
     section = recipe.model
@@ -99,7 +100,7 @@ def build_model(recipe: PretrainingRecipe, config: Any, *, runs: Path | None = N
             raise _unfit(config, error) from error
     else:
         folder = checkpoint_folder(find_checkpoint(section.checkpoint, runs))
-        model = AutoModelForMaskedLM.from_pretrained(folder, config=config, dtype="float32")
+        model = load_with_head(AutoModelForMaskedLM, folder, config, section.checkpoint)
     return ready(model, section)
 
 

@@ -217,7 +217,6 @@ def _arguments(recipe: SummaryRecipe, output: Path, *, quiet: bool) -> Seq2SeqTr
         eval_steps=recipe.evaluate_every,
         save_strategy="steps",
         save_steps=recipe.evaluate_every,
-        save_total_limit=2,
         load_best_model_at_end=evaluates,
         metric_for_best_model=("loss" if recipe.corrupts else "average") if evaluates else None,
         greater_is_better=not recipe.corrupts if evaluates else None,
