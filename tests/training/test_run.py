@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from narrows.deformer import DeformerForQuestionAnswering
-from narrows.errors import NarrowsError, UsageError
+from narrows.errors import NarrowsError, OutputError, UsageError
 from narrows.training import run as run_module
 from narrows.training.run import last_checkpoint, train
 from narrows.training.spans.build import build_run
@@ -120,6 +120,31 @@ def test_what_a_run_leaves(make_recipe, squad_folder, tmp_path, monkeypatch, cap
     assert train(recipe, data=squad_folder, output=tmp_path, quiet=True) == model_folder
     with pytest.raises(UsageError, match=r"expected .* to hold a run of the same recipe, got one of 'tiny'"):
         train(make_recipe(optimiser={"seed": 4}), data=squad_folder, output=tmp_path, quiet=True)
+
+
+def _kept(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("place", [-2, -1], ids=["weights", "optimiser"])
+def test_a_disk_that_is_full_is_told_and_the_same_command_goes_on(
+    place, make_recipe, squad_folder, tmp_path, stop_at, full_disk
+) -> None:
+    recipe, output = make_recipe(optimiser={"epochs": 2}), tmp_path / "run"
+    stop_at(2)
+    assert train(recipe, data=squad_folder, output=output, quiet=True) is None
+    first = output / "checkpoint-3"
+    sizes = sorted(path.stat().st_size for path in first.iterdir())
+    # One of the two largest files, the weights and the optimiser's two moments of them, does not fit.
+    room = sizes[place] - 1000
+    before = _kept(first)
+    stop_at(4)
+    sentence = f"expected room to write to {output}, got .*; make room, and the same command goes on from"
+    with pytest.raises(OutputError, match=sentence), full_disk(room):
+        train(recipe, data=squad_folder, output=output, quiet=True)
+    assert last_checkpoint(output) == str(first) and _kept(first) == before
+    stop_at(None)
+    assert train(recipe, data=squad_folder, output=output, quiet=True) == output / "model"
 
 
 def test_a_half_written_checkpoint_is_passed_over(tmp_path) -> None:

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from narrows.errors import OutputError, UsageError
-from narrows.training.writing import require_place, written_whole
+from narrows.training.writing import require_place, room_for, written_whole
 
 
 def test_a_file_gets_its_name_when_it_is_whole(tmp_path) -> None:
@@ -80,3 +80,26 @@ def test_a_place_without_permission(tmp_path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
     with pytest.raises(UsageError, match="expected a folder to write to, got .*locked without permission; choose"):
         require_place(tmp_path / "locked" / "a")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError(122, "Disk quota exceeded"), "Disk quota exceeded"),
+        (Exception("Error while serializing: I/O error: File too large (os error 27)"), "Error while serializing.*"),
+        (RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"), "PytorchStreamWriter.*"),
+    ],
+    ids=["disk", "quota", "safetensors", "torch"],
+)
+def test_a_run_on_a_full_disk(tmp_path, error, reason) -> None:
+    sentence = f"expected room to write to {tmp_path}, got {reason}; make room, and the same command goes on from"
+    with pytest.raises(OutputError, match=sentence), room_for(tmp_path):
+        raise error
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "No such file"), ValueError("other"), KeyboardInterrupt()])
+def test_what_is_not_of_a_full_disk_stays_as_it_is(tmp_path, error) -> None:
+    with pytest.raises(type(error)) as caught, room_for(tmp_path):
+        raise error
+    assert caught.value is error

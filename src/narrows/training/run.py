@@ -17,6 +17,7 @@ from narrows.training.card import write_card
 from narrows.training.recipe import load_recipe, save_recipe
 from narrows.training.sections import Recipe
 from narrows.training.tasks import Run, build_run
+from narrows.training.writing import room_for
 
 __all__ = ["last_checkpoint", "train"]
 
@@ -46,9 +47,10 @@ def train(
     Raises:
         UsageError: the folder holds a run of another recipe, cannot be written, or another process trains in it.
         NarrowsError: the weights are no numbers any more.
+        OutputError: the disk is full.
     """
     _make(output)
-    with _alone(output):
+    with _alone(output), room_for(output):
         return _train(recipe, data=data, output=output, quiet=quiet, runs=runs, command=command)
 
 

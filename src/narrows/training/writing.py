@@ -1,6 +1,8 @@
 """What a command makes, on disk: whole or not at all, and one sentence where the disk will not take it."""
 
+import errno
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -9,10 +11,14 @@ from pathlib import Path
 
 from narrows.errors import OutputError, UsageError
 
-__all__ = ["fresh_folder", "require_place", "written_whole"]
+__all__ = ["fresh_folder", "require_place", "room_for", "written_whole"]
 
 # A name has at most 255 bytes, of which a character may take 4.
 _LONGEST_PREFIX = 40
+# No room on the disk, none in the quota, no larger file allowed.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# torch.save gives no reason, only that its own writer failed, in Python's words or in those of C++.
+_OF_TORCH = ("PytorchStreamWriter failed writing", "iostream error")
 
 
 def require_place(path: Path) -> None:
@@ -70,6 +76,32 @@ def fresh_folder(parent: Path, target: Path) -> Iterator[Path]:
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def room_for(run: Path) -> Iterator[None]:
+    """One sentence where the disk gets full while a run writes into its folder, and what goes on after it.
+
+    Raises:
+        OutputError: there was no room; what was written whole before is still there.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not _is_of_a_full_disk(error):
+            raise
+        raise OutputError(
+            f"expected room to write to {run}, got {_reason(error)}; make room, and the same command goes on from the "
+            "last checkpoint"
+        ) from error
+
+
+def _is_of_a_full_disk(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in _FULL
+    # safetensors says it in Rust's words.
+    told = re.search(r"\(os error (\d+)\)", str(error))
+    return int(told[1]) in _FULL if told else any(words in str(error) for words in _OF_TORCH)
 
 
 def _is_of_the_disk(error: BaseException) -> bool:
