@@ -11,6 +11,8 @@ from torch import nn
 from narrows.core import linear
 from narrows.core.linear import project
 
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+
 # A number no layer gives: rows that come out as it were multiplied by the other library.
 _MARK = 12345.0
 
@@ -18,7 +20,7 @@ _MARK = 12345.0
 @pytest.fixture
 def on_amd(monkeypatch):
     """As on an AMD processor, whatever is under the test."""
-    monkeypatch.setattr(linear, "_is_of_amd", torch.backends.mkldnn.is_available)
+    monkeypatch.setattr(linear, "_gains_in_fp32", torch.backends.mkldnn.is_available)
 
 
 @pytest.fixture
@@ -38,17 +40,34 @@ def by_layer(layer: nn.Module, states: torch.Tensor) -> bool:
     out=st.integers(1, 70),
     bias=st.booleans(),
     turned=st.booleans(),
+    activation=st.sampled_from([None, nn.GELU(), nn.GELU("tanh"), nn.ReLU()]),
 )
-def test_equals_the_layer(shape, width, out, bias, turned) -> None:
+def test_equals_the_layer(shape, width, out, bias, turned, activation) -> None:
     generator = torch.Generator().manual_seed(width * out)
     layer = nn.Linear(width, out, bias=bias)
     states = torch.randn(*shape, width, generator=generator)
     if turned and len(shape) > 1:
         states = states.transpose(0, 1)
     with pytest.MonkeyPatch.context() as patch, torch.inference_mode():
-        patch.setattr(linear, "_is_of_amd", torch.backends.mkldnn.is_available)
+        patch.setattr(linear, "_gains_in_fp32", torch.backends.mkldnn.is_available)
         patch.setattr(linear, "_FEWEST_ROWS", 1)
-        torch.testing.assert_close(project(layer, states), layer(states), atol=1e-5, rtol=1e-5)
+        want = layer(states) if activation is None else activation(layer(states))
+        torch.testing.assert_close(project(layer, states, activation), want, atol=1e-5, rtol=1e-5)
+
+
+@needs_onednn
+@pytest.mark.skipif(not linear._gains_in_bf16(), reason="this processor has no bf16")
+@pytest.mark.parametrize("activation", [None, nn.GELU(), nn.GELU("tanh"), nn.ReLU()])
+def test_is_as_near_in_bf16_as_the_layer(activation) -> None:
+    layer, states = nn.Linear(384, 96).bfloat16(), torch.randn(200, 384, dtype=torch.bfloat16)
+    exact = nn.Linear(384, 96)
+    exact.load_state_dict(layer.state_dict())
+    with torch.no_grad():
+        want = exact(states.float()) if activation is None else activation(exact(states.float()))
+        found = project(layer, states, activation)
+        own = layer(states) if activation is None else activation(layer(states))
+    assert found.dtype == torch.bfloat16
+    assert (found - want).abs().max() <= (own - want).abs().max() + 1e-3
 
 
 @pytest.mark.parametrize("size", [(2048, 384), (300, 3072), (64, 768), (63, 768)])
@@ -58,7 +77,7 @@ def test_equals_the_layer_at_the_sizes_of_models(on_amd, size) -> None:
         torch.testing.assert_close(project(layer, states), layer(states), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+@needs_onednn
 def test_the_other_way_is_taken_in_plain_inference_only(marked) -> None:
     layer, states = nn.Linear(5, 3), torch.randn(70, 5)
     assert by_layer(layer, states), "gradients are wanted"
@@ -75,9 +94,12 @@ def test_the_other_way_is_taken_in_plain_inference_only(marked) -> None:
     frozen = nn.Linear(5, 3).requires_grad_(False)
     assert not by_layer(frozen, states), "no gradient flows, so none is lost"
     assert by_layer(frozen, states.clone().requires_grad_()), "one flows to the states"
+    with torch.no_grad():
+        assert by_layer(nn.Linear(5, 3), states.bfloat16()), "states and weights of two dtypes"
+        assert by_layer(nn.Linear(5, 3).half(), states.half())
 
 
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+@needs_onednn
 def test_hooks_see_the_call(on_amd) -> None:
     layer, states, seen = nn.Linear(5, 3), torch.randn(70, 5), []
     with torch.no_grad():
@@ -94,7 +116,11 @@ def test_hooks_see_the_call(on_amd) -> None:
 
         layer.forward = replaced  # as accelerate does to move weights
         project(layer, states)
-    assert seen == ["own", "of all", "replaced"]
+
+        activation = nn.GELU()
+        activation.register_forward_hook(lambda *_: seen.append("of the activation"))
+        project(nn.Linear(5, 3), states, activation)
+    assert seen == ["own", "of all", "replaced", "of the activation"]
 
 
 def test_gradients_are_the_layers(on_amd) -> None:
@@ -127,7 +153,7 @@ def test_the_maker_is_read_from_the_system(told, expected, monkeypatch, tmp_path
     file = tmp_path / "cpuinfo"
     file.write_text(told)
     monkeypatch.setattr(linear, "Path", lambda _: file)
-    assert linear._is_of_amd.__wrapped__() == (expected and torch.backends.mkldnn.is_available())
+    assert linear._gains_in_fp32.__wrapped__() == (expected and torch.backends.mkldnn.is_available())
     file.unlink()
     monkeypatch.setattr(linear.platform, "processor", lambda: told)
-    assert linear._is_of_amd.__wrapped__() == (expected and torch.backends.mkldnn.is_available())
+    assert linear._gains_in_fp32.__wrapped__() == (expected and torch.backends.mkldnn.is_available())

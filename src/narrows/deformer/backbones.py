@@ -50,7 +50,8 @@ class BertBackbone(nn.Module):
                 width=config.hidden_size,
                 heads=config.num_attention_heads,
                 inner=config.intermediate_size,
-                activation=ACT2FN[config.hidden_act],
+                # The same function; torch's own class is the one that `project` knows.
+                activation=nn.GELU() if config.hidden_act == "gelu" else ACT2FN[config.hidden_act],
                 eps=config.layer_norm_eps,
                 dropout=config.hidden_dropout_prob,
                 attention_dropout=config.attention_probs_dropout_prob,

@@ -98,9 +98,9 @@ class BertLayer(nn.Module):
             backend=backend,
         )
         attended = project(self.output, attended.transpose(1, 2).flatten(2))
-        query = self.attention_norm(query + self.dropout(attended))
-        fed = project(self.down, self.activation(project(self.up, query)))
-        return self.feed_forward_norm(query + self.dropout(fed))
+        states = self.attention_norm(query + self.dropout(attended))
+        fed = project(self.down, project(self.up, states, self.activation))
+        return self.feed_forward_norm(states + self.dropout(fed))
 
     def _heads(self, states: Tensor) -> Tensor:
         return states.unflatten(-1, (self.heads, -1)).transpose(1, 2)
