@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from narrows._plural import count
 from narrows.errors import RecipeError
 from narrows.training.sections import CardText, FineTuningSection, Recipe, Section
 
@@ -155,9 +156,9 @@ class SpanRecipe(Recipe):
         if self.model.split_layer is None:
             about = (
                 f"`{self.model.checkpoint}` fine-tuned to answer with a span of a passage, read in windows of "
-                f"{self.data.max_passage_tokens} tokens.\nScores: `narrows evaluate MODEL DATA`. Loads with the class "
-                "that `architectures` in config.json names, after `narrows.register_all()` if it is of a family of "
-                "narrows."
+                f"{count(self.data.max_passage_tokens, 'token')}.\nScores: `narrows evaluate MODEL DATA`. Loads with "
+                "the class that `architectures` in config.json names, after `narrows.register_all()` if it is of a "
+                "family of narrows."
             )
             return CardText(family="reader", about=about, data="\n".join(lines))
         about = (
