@@ -3,14 +3,17 @@
 import json
 import resource
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from narrows.training import run as run_module
+from narrows.training.sections import Recipe
 from narrows.training.spans.recipe import SpanRecipe
 
 _PLACES = (
@@ -123,6 +126,30 @@ def stop_at(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(run_module, "build_run", build)
 
     return install
+
+
+@pytest.fixture
+def resumes_exactly(stop_at, tmp_path: Path) -> Callable[..., Path]:
+    """Checks that a run which was stopped after some steps leaves the weights of one that was not, all of its files."""
+
+    def check(recipe: Recipe, data: Path, *, stops: Sequence[int]) -> Path:
+        straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+        stop_at(None)
+        assert run_module.train(recipe, data=data, output=straight, quiet=True) == straight / "model"
+        for step in stops:
+            stop_at(step)
+            assert run_module.train(recipe, data=data, output=stopped, quiet=True) is None
+        stop_at(None)
+        assert run_module.train(recipe, data=data, output=stopped, quiet=True) == stopped / "model"
+        names = sorted(path.relative_to(straight) for path in straight.glob("model/**/*.safetensors"))
+        assert names
+        for name in names:
+            expected, found = load_file(straight / name), load_file(stopped / name)
+            assert expected.keys() == found.keys()
+            assert all(torch.equal(expected[key], found[key]) for key in expected)
+        return stopped
+
+    return check
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from narrows.deformer.convert import convert_checkpoint
@@ -51,21 +50,12 @@ def test_a_rule_is_learnt_in_some_30_steps(
     ["classes", pytest.param("choices", marks=pytest.mark.slow), pytest.param("tags", marks=pytest.mark.slow)],
 )
 def test_a_run_stopped_twice_equals_the_straight_one(
-    problem, make_recipe, rule_folder, tmp_path, stop_at, tiny_funnel
+    problem, make_recipe, rule_folder, resumes_exactly, tiny_funnel
 ) -> None:
     epochs = 0.2 if problem == "choices" else 1
     options = {"epochs": epochs, "accumulation": 2, "dropout": 0.1, "layer_decay": 0.75}
     recipe = make_recipe(problem, model={"checkpoint": str(tiny_funnel)}, optimiser=options, evaluate_every=3)
-    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
-    assert train(recipe, data=rule_folder, output=straight, quiet=True) == straight / "model"
-    for step in (1, 2):
-        stop_at(step)
-        assert train(recipe, data=rule_folder, output=stopped, quiet=True) is None
-    stop_at(None)
-    assert train(recipe, data=rule_folder, output=stopped, quiet=True) == stopped / "model"
-    expected, found = (load_file(one / "model" / "model.safetensors") for one in (straight, stopped))
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(expected[key], found[key]) for key in expected)
+    resumes_exactly(recipe, rule_folder, stops=(1, 2))
 
 
 @pytest.mark.parametrize("problem", ["classes", "regression", "choices", "tags"])

@@ -103,20 +103,11 @@ def test_both_models_are_checkpoints(electra_recipe, text_folder, tmp_path) -> N
     assert torch.equal(reader.funnel.embeddings.word_embeddings.weight, table)
 
 
-def test_a_run_stopped_twice_equals_the_straight_one(electra_recipe, text_folder, tmp_path, stop_at) -> None:
+def test_a_run_stopped_twice_equals_the_straight_one(electra_recipe, text_folder, resumes_exactly) -> None:
     recipe = electra_recipe(
         optimiser={"steps": 8, "accumulation": 2, "layer_decay": 0.8}, data={"segments": 2}, evaluate_every=3
     )
-    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
-    assert train(recipe, data=text_folder, output=straight, quiet=True) == straight / "model"
-    for step in (1, 4):
-        stop_at(step)
-        assert train(recipe, data=text_folder, output=stopped, quiet=True) is None
-    stop_at(None)
-    assert train(recipe, data=text_folder, output=stopped, quiet=True) == stopped / "model"
-    expected, found = _weights(straight), _weights(stopped)
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    resumes_exactly(recipe, text_folder, stops=(1, 4))
 
 
 def test_a_step_does_not_depend_on_how_it_is_split(electra_recipe, text_folder, tmp_path) -> None:

@@ -162,19 +162,10 @@ def test_layers_below_learn_at_lower_rates_through_blocks_and_decoder(encoder_re
 
 
 @pytest.mark.parametrize("head", [pytest.param("plain", marks=pytest.mark.slow), "conditional"])
-def test_a_run_stopped_twice_equals_the_straight_one(head, encoder_recipe, squad_folder, tmp_path, stop_at) -> None:
+def test_a_run_stopped_twice_equals_the_straight_one(head, encoder_recipe, squad_folder, resumes_exactly) -> None:
     optimiser = {"accumulation": 2, "epochs": 0.7, "layer_decay": 0.75, "dropout": 0.1, "batch_rows": 4}
     recipe = encoder_recipe(model={"head": head}, optimiser=optimiser, evaluate_every=3)
-    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
-    assert train(recipe, data=squad_folder, output=straight, quiet=True) == straight / "model"
-    for step in (1, 3):
-        stop_at(step)
-        assert train(recipe, data=squad_folder, output=stopped, quiet=True) is None
-    stop_at(None)
-    assert train(recipe, data=squad_folder, output=stopped, quiet=True) == stopped / "model"
-    expected, found = (load_file(one / "model" / "model.safetensors") for one in (straight, stopped))
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(expected[key], found[key]) for key in expected)
+    resumes_exactly(recipe, squad_folder, stops=(1, 3))
 
 
 @pytest.mark.parametrize("head", [pytest.param("plain", marks=pytest.mark.slow), "conditional"])
