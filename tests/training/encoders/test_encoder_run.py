@@ -73,6 +73,7 @@ def test_a_run_stopped_twice_equals_the_straight_one(head, make_recipe, text_fol
     losses = _ALL if head is None else {**_ALL, "logits": 1.0}
     recipe = make_recipe(losses=losses, optimiser={"accumulation": 2, "dropout": 0.1}, **changes)
     stopped = resumes_exactly(recipe, text_folder, stops=(2, 5))
+    assert (stopped / "model" / "2_Dense" / "model.safetensors").is_file()
     assert not (stopped / "tokens").exists()
 
 
