@@ -52,6 +52,38 @@ def test_a_bert_becomes_a_sentence_encoder(tiny_bert, tmp_path, capsys) -> None:
     assert not (tmp_path / "again" / "modules.json").exists()
 
 
+def test_a_bert_keeps_its_own_positions_where_asked(tiny_bert, tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    arguments = [
+        "convert",
+        str(tiny_bert),
+        str(out),
+        "--to",
+        "funnel",
+        "--position-type",
+        "absolute",
+        "--task",
+        "encoder",
+    ]
+    layers = AutoConfig.from_pretrained(tiny_bert).num_hidden_layers
+    assert main([*arguments, "--block-sizes", str(layers), "--json", "-q"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["position_type"] == "absolute" and report["new"] == {}
+    register_all()
+    rows = AutoTokenizer.from_pretrained(out)(["the river", "a house by the lake"], padding=True, return_tensors="pt")
+    rows.pop("token_type_ids")
+    bert, funnel = AutoModel.from_pretrained(tiny_bert), AutoModel.from_pretrained(out)
+    with torch.no_grad():
+        theirs, ours = bert(**rows).last_hidden_state, funnel(**rows).last_hidden_state
+    real = rows["attention_mask"].bool()
+    torch.testing.assert_close(ours[real], theirs[real], atol=1e-5, rtol=1e-5)
+    err = refused(capsys, "convert", str(out), str(tmp_path / "again"), "--to", "funnel", "--position-type", "relative")
+    assert (
+        "expected the positions of the funnel itself, absolute, got relative" in err
+        and "leave position_type out" in err
+    )
+
+
 def test_a_sentence_encoder_is_taken_over_with_all_that_its_folder_says(tiny_bert, tmp_path, capsys) -> None:
     source, out = tmp_path / "source", tmp_path / "out"
     shutil.copytree(tiny_bert, source)

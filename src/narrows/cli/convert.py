@@ -16,7 +16,14 @@ __all__ = ["command", "require_checkpoint"]
 # Which options each family has; those of another are refused by name.
 _OF_DEFORMER = ("split_layer", "passage_positions")
 _OF_MULLA = ("variant", "pooling_rate", "num_levels", "local_radius", "new_tables")
-_OF_FUNNEL = ("block_sizes", "block_repeats", "num_decoder_layers", "semantics", "embedding_pooling")
+_OF_FUNNEL = (
+    "block_sizes",
+    "block_repeats",
+    "position_type",
+    "num_decoder_layers",
+    "semantics",
+    "embedding_pooling",
+)
 _OF_FAMILY = {"deformer": _OF_DEFORMER, "mulla": _OF_MULLA, "funnel": _OF_FUNNEL, "transformers": ()}
 _TASKS = {
     "deformer": ("question-answering", "sequence-classification", "encoder"),
@@ -131,6 +138,15 @@ _BlockRepeats = Annotated[
         show_default=False,
     ),
 ]
+_PositionType = Annotated[
+    Literal["relative", "absolute"] | None,
+    typer.Option(
+        "--position-type",
+        help="funnel, from a BERT: new relative positions, for texts of any length (relative), or the BERT's own, so "
+        "that less has to be distilled.",
+        show_default=False,
+    ),
+]
 _DecoderLayers = Annotated[
     int | None,
     typer.Option(
@@ -174,6 +190,7 @@ def command(
     new_tables: _NewTables = None,
     block_sizes: _BlockSizes = None,
     block_repeats: _BlockRepeats = None,
+    position_type: _PositionType = None,
     num_decoder_layers: _DecoderLayers = None,
     semantics: _Semantics = None,
     embedding_pooling: _EmbeddingPooling = None,
@@ -195,6 +212,7 @@ def command(
         "new_tables": new_tables,
         "block_sizes": _numbers("--block-sizes", block_sizes),
         "block_repeats": _numbers("--block-repeats", block_repeats),
+        "position_type": position_type,
         "num_decoder_layers": num_decoder_layers,
         "semantics": semantics,
         "embedding_pooling": embedding_pooling,

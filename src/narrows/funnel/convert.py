@@ -217,6 +217,12 @@ def _from_funnel(
     words = next(name for name in tensors if name.endswith("embeddings.word_embeddings.weight"))
     output = tensors.get("lm_head.weight")
     fields["tie_word_embeddings"] = output is None or torch.equal(output, tensors[words])
+    own = fields.get("position_type", "relative")
+    if changes.get("position_type", own) != own:
+        raise UsageError(
+            f"expected the positions of the funnel itself, {own}, got {changes['position_type']}: its layers know no "
+            "others; leave position_type out"
+        )
     config = FunnelConfig(**{**fields, **changes})
     inside = "" if task in ("encoder", "full") else "funnel."
     keeps_head = _shares_head(trained, task)
