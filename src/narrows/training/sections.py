@@ -31,7 +31,8 @@ class OptimiserSection(Section):
     batch_tokens: int = Field(4096, ge=16)
     accumulation: int = Field(1, ge=1)
     learning_rate: float = Field(5e-5, gt=0)
-    warmup: float = Field(0.1, ge=0, le=1)
+    # From 1 on transformers takes it for a number of steps.
+    warmup: float = Field(0.1, ge=0, lt=1)
     weight_decay: float = Field(0.01, ge=0)
     layer_decay: float = Field(1.0, gt=0, le=1)
     max_grad_norm: float = Field(1.0, gt=0)

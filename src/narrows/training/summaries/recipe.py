@@ -172,7 +172,7 @@ class SummaryOptimiser(OptimiserSection):
     schedule: Literal["constant", "linear"] = "constant"
     gradient_checkpointing: bool = False
     learning_rate: float = Field(1e-3, gt=0)
-    warmup: float = Field(0.0, ge=0, le=1)
+    warmup: float = Field(0.0, ge=0, lt=1)
     weight_decay: float = Field(0.0, ge=0)
     layer_decay: float = Field(1.0, ge=1, le=1)
     max_grad_norm: float = Field(0.0, ge=0)
