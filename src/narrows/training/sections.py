@@ -2,11 +2,21 @@
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-__all__ = ["CardText", "FineTuningSection", "OptimiserSection", "Recipe", "Section"]
+__all__ = ["CardText", "FineTuningSection", "OptimiserSection", "Recipe", "RunName", "Section"]
+
+
+def _folder_below(name: str) -> str:
+    if not name.strip() or name.startswith(".") or any(mark in "/\\" or not mark.isprintable() for mark in name):
+        raise ValueError("name a folder below that of the runs, without slashes and without a dot at its front")
+    return name
+
+
+# RUNS/NAME is written to: not above it, not beside it.
+RunName = Annotated[str, AfterValidator(_folder_below)]
 
 
 class Section(BaseModel):
@@ -86,19 +96,11 @@ class Recipe(Section, ABC):
         licence: of the trained weights, for the card.
     """
 
-    name: str
+    name: RunName
     task: str
     evaluate_every: int = Field(200, ge=1)
     description: str = ""
     licence: str = ""
-
-    @field_validator("name")
-    @classmethod
-    def _is_a_folder_name(cls, name: str) -> str:
-        # RUNS/NAME is written to: not above it, not beside it.
-        if not name.strip() or name.startswith(".") or any(mark in "/\\" or not mark.isprintable() for mark in name):
-            raise ValueError("name a folder below that of the runs, without slashes and without a dot at its front")
-        return name
 
     def check(self, path: Path) -> None:
         """Whether keys that are right one by one go together.
