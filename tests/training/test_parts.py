@@ -93,6 +93,16 @@ def test_parts_without_examples_are_refused(cloze_folder) -> None:
         ("{format: squad, file: a, join: 0}", "expected a valid 'data.train.0.join' in .*, got 0; input should be"),
         ("{format: squad, file: a, joins: 2}", "got 'data.train.0.joins'; did you mean 'join'?"),
         ("{format: close, file: a}", "expected a valid 'data.train.0.format' in .*, got 'close'; .*'cloze'"),
+        (
+            "{format: squad, file: a, part: b}",
+            "expected `split` and `part` together in .*, got one of them for a; give",
+        ),
+        ("{format: squad, file: a, split: b}", "expected `split` and `part` together in .*, got one of them for a; gi"),
+        (
+            "{format: qamr, file: a, split: b, part: c}",
+            "expected no `split` in .* for the format qamr, which has no titles, got 'b'; leave it out",
+        ),
+        ("{format: pairs, file: a, split: b, part: c}", "expected no `split` in .* for the format pairs, which has"),
     ],
 )
 def test_wrong_keys_of_a_part_are_named(part, text, tmp_path) -> None:

@@ -8,6 +8,8 @@ from narrows.training.recipe import RECIPES, load_recipe
 
 _RECIPE = "name: a\nmodel: {checkpoint: b, split_layer: 1}\ndata: {train: [{format: squad, file: c}]}\n"
 
+_CLASSES = "name: a\ntask: classification\nmodel: {checkpoint: b}\n"
+
 
 @pytest.fixture
 def path(tmp_path):
@@ -45,6 +47,32 @@ def test_a_whole_run_of_warming_up_is_refused_whatever_the_task(task) -> None:
     with pytest.raises(ValidationError, match="less than 1"):
         section(warmup=1.0)
     assert section(warmup=0.99).warmup == 0.99
+
+
+_SUMMARIES = "name: a\ntask: summarization\nmodel: {checkpoint: b}\n"
+_ENCODERS = "name: a\ntask: encoder-distillation\nmodel: {checkpoint: b}\nteacher: {checkpoint: c}\n"
+
+
+@pytest.mark.parametrize(
+    ("use", "kind", "rest", "sections"),
+    [
+        ("tune", "squad", "", "name: a\nmodel: {checkpoint: b, split_layer: 1}\n"),
+        ("tune", "jsonl", "", _SUMMARIES),
+        ("tune", "rte", "", _CLASSES),
+        ("test", "rte", "", _CLASSES),
+        ("tune", "text", "lengths: [8], ", _ENCODERS),
+    ],
+)
+def test_data_to_evaluate_on_are_read_once_whatever_the_task(use, kind, rest, sections, path) -> None:
+    train, evaluated = (f"{{format: {kind}, file: {name}, times: %d}}" for name in "cd")
+    text = f"{sections}data: {{{rest}train: [{train}], {use}: [{evaluated}]}}\n"
+    path.write_text(text % (2, 1))
+    load_recipe(path)
+    path.write_text(text % (1, 2))
+    with pytest.raises(
+        RecipeError, match=f"expected `times` of training data only in .*, got 2 for d of data.{use}; lea"
+    ):
+        load_recipe(path)
 
 
 NO_YAML = [

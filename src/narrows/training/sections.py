@@ -1,12 +1,15 @@
 """What the recipes of all tasks have in common."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-__all__ = ["CardText", "FineTuningSection", "OptimiserSection", "Recipe", "RunName", "Section"]
+from narrows.errors import RecipeError
+
+__all__ = ["CardText", "FineTuningSection", "OptimiserSection", "Recipe", "RunName", "Section", "require_once"]
 
 
 def _folder_below(name: str) -> str:
@@ -119,3 +122,22 @@ class Recipe(Section, ABC):
     @abstractmethod
     def card_text(self) -> CardText:
         """What the card says beyond what all cards say."""
+
+
+def require_once(parts: Sequence[Any], use: str, path: Path) -> None:
+    """Refuse data to evaluate on that is to be read several times: a score of them would count some twice.
+
+    Args:
+        parts: with the attributes `times` and `file`.
+        use: their key in the recipe's `data`.
+        path: of the recipe.
+
+    Raises:
+        RecipeError: a part with `times`.
+    """
+    again = next((part for part in parts if part.times != 1), None)
+    if again is not None:
+        raise RecipeError(
+            f"expected `times` of training data only in {path}, got {again.times} for {again.file} of data.{use}; "
+            "leave it out"
+        )
