@@ -95,6 +95,11 @@ def test_comma_separated_files(tmp_path) -> None:
     assert read_examples(tmp_path / "named.csv", layout="csv", fields=fields)[0][1:] == ("fine", "more", "5")
 
 
+def test_a_field_may_be_as_long_as_a_document(tmp_path) -> None:
+    (tmp_path / "a.csv").write_text(f"1,{'long ' * 40_000}\n2,short\n")
+    assert [len(example.text) for example in read_examples(tmp_path / "a.csv", layout="csv")] == [199_999, 5]
+
+
 def test_folders_on_disk_and_in_an_archive(tmp_path) -> None:
     for name in ("neg/1.txt", "pos/1.txt", "pos/2.txt", "unsup/9.txt"):
         (tmp_path / "train" / name).parent.mkdir(parents=True, exist_ok=True)

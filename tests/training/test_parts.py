@@ -95,9 +95,9 @@ def test_parts_without_examples_are_refused(cloze_folder) -> None:
         ("{format: close, file: a}", "expected a valid 'data.train.0.format' in .*, got 'close'; .*'cloze'"),
         (
             "{format: squad, file: a, part: b}",
-            "expected `split` and `part` together in .*, got one of them for a; give",
+            "expected `split` and `part` together in .*, got one for a; give both or none",
         ),
-        ("{format: squad, file: a, split: b}", "expected `split` and `part` together in .*, got one of them for a; gi"),
+        ("{format: squad, file: a, split: b}", "expected `split` and `part` together in .*, got one for a; give"),
         (
             "{format: qamr, file: a, split: b, part: c}",
             "expected no `split` in .* for the format qamr, which has no titles, got 'b'; leave it out",

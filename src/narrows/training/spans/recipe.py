@@ -142,7 +142,7 @@ class SpanRecipe(Recipe):
         for part in (*self.data.train, *self.data.tune):
             if (part.split is None) != (part.part is None):
                 raise RecipeError(
-                    f"expected `split` and `part` together in {path}, got one of them for {part.file}; give both or none"
+                    f"expected `split` and `part` together in {path}, got one for {part.file}; give both or none"
                 )
             if part.split is not None and part.format not in _WITH_TITLES:
                 raise RecipeError(

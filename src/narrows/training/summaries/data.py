@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from narrows._plural import count
 from narrows.data import SummaryExample, TokenCache, TokenizedTexts, normalize_title, read_split, read_summaries
-from narrows.data.files import open_text, unreadable
+from narrows.data.files import UNREADABLE, open_text, unreadable
 from narrows.data.long_inputs import InputEncoder
 from narrows.data.span_corruption import corrupt_spans, corrupted_lengths
 from narrows.errors import UsageError
@@ -337,5 +337,5 @@ def _pieces(path: Path) -> Iterator[str]:
                 piece = "".join(lines)
                 if piece and not piece.isspace():
                     yield piece
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise unreadable(path, error) from error
