@@ -41,7 +41,8 @@ class LabelledPart(Section):
         file: path under the data folder: a file, a folder or a .zip, as the format has it.
         fields: names in the file of text, pair and label, or columns of word and tag.
         skip_broken: leave out lines with another number of columns, such as the few of QQP.
-        folds: cut the examples of each class into so many parts, of which `take` names those that are kept, from 0.
+        folds: cut the examples (of each class, where there are classes) into so many parts, of which `take` names those
+            that are kept, from 0.
         times: how often the part is seen in an epoch; of training data only.
     """
 
