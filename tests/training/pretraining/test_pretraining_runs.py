@@ -213,6 +213,13 @@ def test_a_plan_counts(pretraining_recipe, text_folder) -> None:
             {"model": {"config": {"hidden_size": "wide"}}},
             r"expected values in model.config that BertConfig takes, got an error from it \(.*\); mend them",
         ),
+        *(
+            (
+                {"model": {"config": fields}},
+                r"expected values in model.config that BertConfig takes, got an error from it \(.*\); mend them",
+            )
+            for fields in ({"hidden_act": "nothing"}, {"hidden_size": -4, "num_attention_heads": 1})
+        ),
         ({"model": {"config": {"max_position_embeddings": 16}}}, "expected data.length of at most the model's 16 pos"),
         (
             {"model": {"attention": "fast"}},
