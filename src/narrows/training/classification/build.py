@@ -21,13 +21,13 @@ from narrows.errors import UsageError
 from narrows.evaluation.class_scores import marks_spans
 from narrows.evaluation.classification import (
     ClassEvaluation,
-    accepted_inputs,
     evaluate_classes,
     load_class_model,
     majority_of,
     predict_classes,
     tune_scores,
 )
+from narrows.hf.encoders import accepted_inputs, least_tokens
 from narrows.hf.trained_classes import TrainedClasses, note_classes
 from narrows.training.arguments import fine_tuning_arguments
 from narrows.training.batches import BatchPlan
@@ -77,7 +77,12 @@ def build_run(recipe: ClassRecipe, *, data: Path, output: Path, quiet: bool = Fa
     trainer = NarrowsTrainer(
         objective=ClassObjective(recipe.problem, accepted_inputs(model)),
         plan=batches,
-        collate=partial(collate_classes, pad=tokenizer.pad_token_id, pad_type=tokenizer.pad_token_type_id),
+        collate=partial(
+            collate_classes,
+            pad=tokenizer.pad_token_id,
+            pad_type=tokenizer.pad_token_type_id,
+            least=least_tokens(model.config),
+        ),
         evaluate_model=evaluate,
         layer_decay=recipe.optimiser.layer_decay,
         model=model,
