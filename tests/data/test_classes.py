@@ -95,6 +95,18 @@ def test_comma_separated_files(tmp_path) -> None:
     assert read_examples(tmp_path / "named.csv", layout="csv", fields=fields)[0][1:] == ("fine", "more", "5")
 
 
+def test_folds_of_numbers_are_cut_in_their_order(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": "a", "label": n / 10}) for n in range(20)))
+    options: dict = {"layout": "jsonl", "folds": 5, "stratified": False}
+    folds = [read_examples(tmp_path / "a.jsonl", take=[fold], **options) for fold in range(5)]
+    assert [[float(e.label) * 10 for e in fold] for fold in folds] == [[*range(n, n + 4)] for n in range(0, 20, 4)]
+
+
+def test_a_field_may_be_as_long_as_a_document(tmp_path) -> None:
+    (tmp_path / "a.csv").write_text(f"1,{'long ' * 40_000}\n2,short\n")
+    assert [len(example.text) for example in read_examples(tmp_path / "a.csv", layout="csv")] == [199_999, 5]
+
+
 def test_folders_on_disk_and_in_an_archive(tmp_path) -> None:
     for name in ("neg/1.txt", "pos/1.txt", "pos/2.txt", "unsup/9.txt"):
         (tmp_path / "train" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from narrows.data.packing import (
+    equal_length_batches,
     restore,
     shuffled_batches,
     token_budget_batches,
@@ -35,6 +36,13 @@ def test_token_budget_fills_its_batches(lengths, batch_tokens):
     batches = token_budget_batches(lengths, batch_tokens=batch_tokens)
     for batch in batches[:-1]:
         assert (len(batch) + 1) * max(1, *(lengths[index] for index in batch)) > batch_tokens
+
+
+@given(lengths_lists, budgets)
+def test_batches_of_one_length_hold_everything_once(lengths, batch_tokens):
+    batches = equal_length_batches(lengths, batch_tokens=batch_tokens)
+    check_batches(batches, lengths, batch_tokens, None)
+    assert all(len({lengths[index] for index in batch}) == 1 for batch in batches)
 
 
 @given(lengths_lists, budgets)

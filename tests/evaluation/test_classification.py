@@ -45,6 +45,16 @@ def test_predictions_are_those_of_each_text_alone(kind, tiny_encoder) -> None:
     assert sum(told) == 8
 
 
+@pytest.mark.parametrize("kind", ["bert", "funnel", "fnet"])
+def test_a_number_does_not_depend_on_the_batch_whatever_padding_does_to_a_model(kind, tiny_encoder) -> None:
+    found = load_class_model(tiny_encoder(kind, labels=["score"]))
+    rows = _rows(found.tokenizer, problem="regression")
+    alone, together = (
+        predict_classes(found.model, rows, found.tokenizer, batch_tokens=budget) for budget in (1, 10_000)
+    )
+    assert together == pytest.approx(alone, abs=1e-5)
+
+
 def test_words_that_were_not_read_are_told(tiny_bert) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
     model = BertForTokenClassification.from_pretrained(tiny_bert, num_labels=2).eval()

@@ -13,6 +13,7 @@ from narrows.data import QAExample, read_squad
 from narrows.deformer.convert import convert_checkpoint
 from narrows.errors import ConversionError, UsageError
 from narrows.evaluation import run as run_module
+from narrows.evaluation.resuming import read_lines
 from narrows.evaluation.run import (
     NoAnswerRule,
     Prediction,
@@ -175,3 +176,22 @@ def test_a_foreign_reader_gives_its_own_logits(tiny_bert, tmp_path) -> None:
     row = tokenizer("who found it?", "the king found it near the mill.", return_tensors="pt")
     with torch.no_grad():
         assert torch.allclose(ours(**row).start_logits, theirs(**row).start_logits, atol=1e-5)
+
+
+def test_what_cannot_be_scored_is_refused_before_the_model_is_read(examples, tmp_path) -> None:
+    nowhere = tmp_path / "no-model"
+    with pytest.raises(UsageError, match="expected every id once, got 'a0' twice; give each record its own"):
+        evaluate_spans(nowhere, [*examples, *[e for e in examples if e.id == "a0"]])
+
+
+def test_a_folder_is_no_file_of_predictions(reader, examples, tmp_path) -> None:
+    with pytest.raises(UsageError, match="expected a file to write to at .*, got a folder; choose another one"):
+        evaluate_spans(reader, examples, predictions=tmp_path)
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, "1" * 5000, "\xff", "3"])
+def test_lines_that_python_will_not_read_are_one_sentence(tmp_path, line) -> None:
+    path = tmp_path / "written.jsonl"
+    path.write_bytes(line.encode("latin-1") + b"\n")
+    with pytest.raises(UsageError, match="expected `id` and `text` in line 1 of .*; pass a file that"):
+        read_lines(path, ("id", "text"))

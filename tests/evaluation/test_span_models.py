@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from transformers import AutoTokenizer, BertConfig, BertForQuestionAnswering
+from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer, BertConfig, BertForQuestionAnswering
 
 from narrows.cli.main import main
 from narrows.data import QAExample, SpanEncoder, pair_layout
@@ -80,6 +80,18 @@ def test_the_conditional_head_says_the_likeliest_span_of_all_windows(funnel, exa
             assert scores[prediction.text] == pytest.approx(best, abs=1e-4)
         # One window that answers is enough.
         assert prediction.margin == pytest.approx(-min(logit for _, logit in found), abs=1e-4)
+
+
+def test_spans_of_a_model_that_padding_changes_do_not_depend_on_the_batch(tiny_bert, examples) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    sizes = {"d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 24, "block_sizes": [1, 1], "num_decoder_layers": 1}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = AutoConfig.for_model("funnel", vocab_size=len(tokenizer), **sizes, initializer_std=0.4)
+        model = AutoModelForQuestionAnswering.from_config(config).eval()
+    alone, together = (predict_examples(model, tokenizer, examples, batch_tokens=budget)[0] for budget in (1, 10_000))
+    assert [(one.start, one.end) for one in alone] == [(one.start, one.end) for one in together]
+    assert [one.margin for one in alone] == pytest.approx([one.margin for one in together], abs=1e-4)
 
 
 def test_no_span_of_the_passage_among_those_tried_is_no_answer(funnel, examples) -> None:

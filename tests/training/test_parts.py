@@ -7,7 +7,7 @@ import pytest
 from narrows.errors import RecipeError, UsageError
 from narrows.training.recipe import load_recipe
 from narrows.training.run import train
-from narrows.training.spans.build import plan_run
+from narrows.training.spans.build import build_run, plan_run
 from narrows.training.spans.data import read_part, read_parts
 from narrows.training.spans.recipe import DataPart
 
@@ -93,6 +93,16 @@ def test_parts_without_examples_are_refused(cloze_folder) -> None:
         ("{format: squad, file: a, join: 0}", "expected a valid 'data.train.0.join' in .*, got 0; input should be"),
         ("{format: squad, file: a, joins: 2}", "got 'data.train.0.joins'; did you mean 'join'?"),
         ("{format: close, file: a}", "expected a valid 'data.train.0.format' in .*, got 'close'; .*'cloze'"),
+        (
+            "{format: squad, file: a, part: b}",
+            "expected `split` and `part` together in .*, got one for a; give both or none",
+        ),
+        ("{format: squad, file: a, split: b}", "expected `split` and `part` together in .*, got one for a; give"),
+        (
+            "{format: qamr, file: a, split: b, part: c}",
+            "expected no `split` in .* for the format qamr, which has no titles, got 'b'; leave it out",
+        ),
+        ("{format: pairs, file: a, split: b, part: c}", "expected no `split` in .* for the format pairs, which has"),
     ],
 )
 def test_wrong_keys_of_a_part_are_named(part, text, tmp_path) -> None:
@@ -100,3 +110,18 @@ def test_wrong_keys_of_a_part_are_named(part, text, tmp_path) -> None:
     path.write_text(f"name: a\nmodel: {{checkpoint: b, split_layer: 1}}\ndata: {{train: [{part}]}}\n")
     with pytest.raises(RecipeError, match=text):
         load_recipe(path)
+
+
+def test_tune_data_that_cannot_be_scored_is_refused_before_the_first_step(make_recipe, squad_folder, tmp_path) -> None:
+    tune = {"format": "squad", "file": "tune.json", "answers": "unanswerable"}
+    recipe = make_recipe(data={"tune": [tune]})
+    with pytest.raises(
+        UsageError, match="expected questions with an answer in the tune data of tiny, .* got none; nam"
+    ):
+        build_run(recipe, data=squad_folder, output=tmp_path, quiet=True)
+    content = json.loads((squad_folder / "tune.json").read_text())
+    content["data"] += content["data"][:1]
+    for name in ("train.json", "tune.json"):
+        (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(UsageError, match="expected every id once, got 'q24' twice; give each record its own"):
+        build_run(make_recipe(), data=tmp_path, output=tmp_path, quiet=True)

@@ -1,11 +1,14 @@
 """Recipes: wrong keys and values are one sentence that says what to do."""
 
 import pytest
+from pydantic import ValidationError
 
 from narrows.errors import RecipeError
-from narrows.training.recipe import load_recipe
+from narrows.training.recipe import RECIPES, load_recipe
 
 _RECIPE = "name: a\nmodel: {checkpoint: b, split_layer: 1}\ndata: {train: [{format: squad, file: c}]}\n"
+
+_CLASSES = "name: a\ntask: classification\nmodel: {checkpoint: b}\n"
 
 
 @pytest.fixture
@@ -28,12 +31,48 @@ def test_a_name_is_a_folder_below_that_of_the_runs(name, path) -> None:
         ("optimiser.epochs", "1.0e+30", "got 1e\\+30; input should be less than or equal to 1000"),
         ("optimiser.learning_rate", ".nan", "got nan; input should be a finite number"),
         ("optimiser.seed", "-5", "got -5; input should be greater than or equal to 0"),
+        ("optimiser.warmup", "1", "got 1; input should be less than 1"),
         ("model", "{checkpont: b, split_layer: 1}", "got 'model.checkpont'; did you mean 'checkpoint'?"),
     ],
 )
 def test_wrong_values_are_named(key, value, text, path) -> None:
     with pytest.raises(RecipeError, match=text):
         load_recipe(path, settings={key: value})
+
+
+@pytest.mark.parametrize("task", RECIPES)
+def test_a_whole_run_of_warming_up_is_refused_whatever_the_task(task) -> None:
+    # transformers takes a warm-up of 1 for a single step.
+    section = RECIPES[task].model_fields["optimiser"].annotation
+    with pytest.raises(ValidationError, match="less than 1"):
+        section(warmup=1.0)
+    assert section(warmup=0.99).warmup == 0.99
+
+
+_SUMMARIES = "name: a\ntask: summarization\nmodel: {checkpoint: b}\n"
+_ENCODERS = "name: a\ntask: encoder-distillation\nmodel: {checkpoint: b}\nteacher: {checkpoint: c}\n"
+
+
+@pytest.mark.parametrize(
+    ("use", "kind", "rest", "sections"),
+    [
+        ("tune", "squad", "", "name: a\nmodel: {checkpoint: b, split_layer: 1}\n"),
+        ("tune", "jsonl", "", _SUMMARIES),
+        ("tune", "rte", "", _CLASSES),
+        ("test", "rte", "", _CLASSES),
+        ("tune", "text", "lengths: [8], ", _ENCODERS),
+    ],
+)
+def test_data_to_evaluate_on_are_read_once_whatever_the_task(use, kind, rest, sections, path) -> None:
+    train, evaluated = (f"{{format: {kind}, file: {name}, times: %d}}" for name in "cd")
+    text = f"{sections}data: {{{rest}train: [{train}], {use}: [{evaluated}]}}\n"
+    path.write_text(text % (2, 1))
+    load_recipe(path)
+    path.write_text(text % (1, 2))
+    with pytest.raises(
+        RecipeError, match=f"expected `times` of training data only in .*, got 2 for d of data.{use}; lea"
+    ):
+        load_recipe(path)
 
 
 NO_YAML = [

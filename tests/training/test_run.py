@@ -15,6 +15,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from narrows.deformer import DeformerForQuestionAnswering
 from narrows.errors import NarrowsError, OutputError, UsageError
 from narrows.training import run as run_module
+from narrows.training.recipe import load_recipe
 from narrows.training.run import last_checkpoint, train
 from narrows.training.spans.build import build_run
 from narrows.training.trainer import FewCheckpoints, JsonLog
@@ -145,6 +146,15 @@ def test_a_disk_that_is_full_is_told_and_the_same_command_goes_on(
     assert last_checkpoint(output) == str(first) and _kept(first) == before
     stop_at(None)
     assert train(recipe, data=squad_folder, output=output, quiet=True) == output / "model"
+
+
+def test_a_half_written_recipe_does_not_hold_the_folder(make_recipe, squad_folder, tmp_path, full_disk) -> None:
+    recipe, output = make_recipe(optimiser={"epochs": 0.3}), tmp_path / "run"
+    with pytest.raises(OutputError, match="expected room and permission to write .*recipe.yaml, got"), full_disk(20):
+        train(recipe, data=squad_folder, output=output, quiet=True)
+    assert list(output.glob("*recipe*")) == []
+    assert train(recipe, data=squad_folder, output=output, quiet=True) == output / "model"
+    assert load_recipe(output / "recipe.yaml") == recipe and not list(output.glob(".*"))
 
 
 def test_a_half_written_checkpoint_is_passed_over(tmp_path) -> None:

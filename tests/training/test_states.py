@@ -103,6 +103,16 @@ def test_a_stopped_file_is_gone_on_with_and_a_complete_one_reused(parts, tmp_pat
     assert not torch.equal(other.row(sides[0]), whole.row(sides[0]))
 
 
+@pytest.mark.parametrize("damage", ["deleted", "shortened"])
+def test_states_that_were_deleted_beside_their_ledger_are_made_again(damage, parts, tmp_path) -> None:
+    model, rows = parts
+    options = {"folder": tmp_path, "batch_tokens": 300, "quiet": True}
+    expected = store_states(model, rows.sides(), **options).row(rows.sides()[0]).clone()
+    (path,) = tmp_path.glob("*.f32")
+    path.unlink() if damage == "deleted" else path.write_bytes(path.read_bytes()[:-4])
+    assert torch.equal(store_states(model, rows.sides(), **options).row(rows.sides()[0]), expected)
+
+
 def test_each_side_is_stored_once(parts, tmp_path) -> None:
     model, _ = parts
     sides = [Side(0, (2, 9, 3)), Side(1, (9, 8, 3)), Side(0, (2, 9, 3)), Side(1, (2, 9, 3))]

@@ -20,6 +20,13 @@ def sweep(tmp_path: Path) -> Path:
     return tmp_path / "s.yaml"
 
 
+@pytest.mark.parametrize("name", ["../../evil", "/evil", ".hidden"])
+def test_a_sweeps_folder_is_below_that_of_the_runs(name, sweep: Path) -> None:
+    sweep.write_text(_SWEEP.replace("name: s", f"name: {name}"))
+    with pytest.raises(RecipeError, match="expected a valid 'name' in .*; name a folder below that of the runs"):
+        load_sweep(sweep)
+
+
 def test_every_combination_is_a_run(sweep: Path) -> None:
     cells = cells_of(load_sweep(sweep), sweep)
     assert [cell.recipe.name for cell in cells] == ["a-0-1", "a-0-2", "a-0-3", "a-2-1", "a-2-2", "a-2-3"]

@@ -16,7 +16,7 @@ from narrows.data.labelled import LabelledTexts, read_labelled
 from narrows.data.long_inputs import InputEncoder, LongInputs
 from narrows.data.masking import MASKINGS, Masked, mask_tokens, word_numbers, word_numbers_of, word_starts
 from narrows.data.negatives import add_unanswerable_pairs
-from narrows.data.packing import restore, shuffled_batches, token_budget_batches
+from narrows.data.packing import equal_length_batches, restore, shuffled_batches, token_budget_batches
 from narrows.data.pair_layout import PairLayout, bert_pairs, pair_layout
 from narrows.data.plain import AS_PLAIN_TEXT
 from narrows.data.pretraining import (
@@ -87,6 +87,7 @@ __all__ = [
     "cloze_examples",
     "collate_classes",
     "encode_classes",
+    "equal_length_batches",
     "evenly_spread",
     "hold_out",
     "join_contexts",

@@ -132,8 +132,8 @@ def encode_classes(
     return ClassRows(rows, problem=problem, truncated=truncated)
 
 
-def collate_classes(rows: Sequence[ClassRow], *, pad: int, pad_type: int = 0) -> "dict[str, Tensor]":
-    """Rows padded on the right.
+def collate_classes(rows: Sequence[ClassRow], *, pad: int, pad_type: int = 0, least: int = 1) -> "dict[str, Tensor]":
+    """Rows padded on the right to the longest, and to `least` tokens.
 
     Returns:
         `input_ids`, `attention_mask` and where the tokenizer makes them `token_type_ids`, `[batch, length]`, or of
@@ -143,7 +143,7 @@ def collate_classes(rows: Sequence[ClassRow], *, pad: int, pad_type: int = 0) ->
     import torch
 
     several = len(rows[0].inputs["input_ids"]) > 1
-    longest = max(len(ids) for row in rows for ids in row.inputs["input_ids"])
+    longest = max(least, *(len(ids) for row in rows for ids in row.inputs["input_ids"]))
     batch: dict[str, Tensor] = {}
     for name in rows[0].inputs:
         fill = pad_type if name == "token_type_ids" else pad

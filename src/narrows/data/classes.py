@@ -1,5 +1,6 @@
 """Texts with classes, numbers, choices or tags: the public layouts and our own JSON lines, into records."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from os import PathLike
@@ -30,6 +31,7 @@ def read_examples(
     skip_broken: bool = False,
     folds: int | None = None,
     take: Sequence[int] = (),
+    stratified: bool = True,
 ) -> list[ClassExample]:
     """Reads labelled data.
 
@@ -40,8 +42,10 @@ def read_examples(
         fields: names in the file of `text`, `pair` and `label` (`csv`, `jsonl`), or numbers of the columns `word` and
             `tag` (`conll`).
         skip_broken: whether lines with another number of columns are left out; otherwise they are refused.
-        folds: cuts the examples of each class, in their order, into so many parts of one size.
+        folds: cuts the examples, in their order, into so many parts of one size.
         take: the numbers of the folds that are kept, from 0; all when empty.
+        stratified: whether folds are cut out of each class alike. Not of a regression, where almost every label is a
+            class of its own.
 
     Returns:
         `TextExample`s, `ChoiceExample`s (`race`) or `WordsExample`s (`conll`), in the order of the data.
@@ -66,31 +70,25 @@ def read_examples(
             raise UsageError(f"expected fields of the layout {layout} ({known}), got {name!r}; leave it out.")
     examples = list(chosen.read(Path(path), fields or {}, skip_broken))
     if folds is not None or take:
-        examples = _folded(examples, folds, take)
+        examples = _folded(examples, folds, take, stratified=stratified)
     if not examples:
         raise UsageError(f"{path}: expected at least one example, got none; check the file.")
     return examples
 
 
-def _folded(examples: list[ClassExample], folds: int | None, take: Sequence[int]) -> list[ClassExample]:
+def _folded(
+    examples: list[ClassExample], folds: int | None, take: Sequence[int], *, stratified: bool
+) -> list[ClassExample]:
     if folds is None or folds < 1 or not take or not all(0 <= fold < folds for fold in take):
         raise UsageError(
             f"expected folds, and numbers below it to take, got {folds} and {list(take)}; give both, such as "
             "folds: 10, take: [9]."
         )
-    sizes: dict[str, int] = {}
-    for example in examples:
-        sizes[_group(example)] = sizes.get(_group(example), 0) + 1
-    seen: dict[str, int] = {}
+    groups = [example.label if stratified and isinstance(example, TextExample) else "" for example in examples]
+    sizes, seen = Counter(groups), Counter[str]()
     kept = []
-    for example in examples:
-        group = _group(example)
-        place = seen.get(group, 0)
-        seen[group] = place + 1
-        if place * folds // sizes[group] in take:
+    for example, group in zip(examples, groups, strict=True):
+        if seen[group] * folds // sizes[group] in take:
             kept.append(example)
+        seen[group] += 1
     return kept
-
-
-def _group(example: ClassExample) -> str:
-    return example.label if isinstance(example, TextExample) else ""

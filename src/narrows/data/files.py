@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,11 +11,23 @@ from typing import IO, Any
 from narrows._text import UNREADABLE_JSON, json_problem, surrogate_in
 from narrows.errors import UsageError
 
-__all__ = ["field", "lines", "load_json", "open_text", "parse_json", "require_unicode", "unreadable"]
+__all__ = [
+    "UNREADABLE",
+    "archived_texts",
+    "field",
+    "lines",
+    "load_json",
+    "open_text",
+    "parse_json",
+    "require_unicode",
+    "unreadable",
+]
 
 _KIND_NAMES = {str: "a string", int: "an integer", list: "a list", dict: "an object", bool: "true or false"}
 _CORRECT = "correct the place, or pass a file in the layout that was asked for"
-_UNREADABLE = (OSError, EOFError, UnicodeDecodeError, zlib.error)
+
+UNREADABLE = (OSError, EOFError, UnicodeDecodeError, zlib.error)
+"""What reading text raises, plain or packed, for `unreadable`."""
 
 
 def field(record: Any, key: str, kind: type, where: str) -> Any:
@@ -80,7 +93,7 @@ def load_json(path: Path, wanted: str) -> Any:
     try:
         with open_text(path) as file:
             text = file.read()
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise unreadable(path, error) from error
     try:
         return json.loads(text)
@@ -116,7 +129,7 @@ def lines(path: Path) -> Iterator[str]:
     try:
         with open_text(path) as file:
             yield from file
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise unreadable(path, error) from error
 
 
@@ -131,3 +144,20 @@ def unreadable(path: Path, error: Exception) -> UsageError:
     return UsageError(
         f"{path}: expected UTF-8 text, plain or gzip as its name says, got {error}; fetch it again or rename it."
     )
+
+
+def archived_texts(path: Path) -> Iterator[tuple[str, str]]:
+    """Name and text of each `.txt` file in a folder of a `.zip` archive, in the order of the names.
+
+    Raises:
+        UsageError: the archive cannot be read, or a file in it is damaged, encrypted, or no UTF-8.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in sorted(name for name in archive.namelist() if name.endswith(".txt") and "/" in name):
+                yield name, archive.read(name).decode("utf-8")
+    # An encrypted file is a RuntimeError, and so is a packing that is not known here.
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        raise UsageError(f"{path}: expected a .zip archive, got {error}; fetch it again.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from error

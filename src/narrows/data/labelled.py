@@ -1,11 +1,10 @@
 """Texts with a class each: GLUE's tab-separated files, and archives with a folder a class."""
 
-import zipfile
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
-from narrows.data.files import lines, unreadable
+from narrows.data.files import archived_texts, lines
 from narrows.errors import UsageError
 
 __all__ = ["LabelledTexts", "read_labelled"]
@@ -84,18 +83,11 @@ def _read_tables(folder: Path) -> list[tuple[str, str, int]]:
 
 
 def _read_archive(path: Path) -> list[tuple[str, str, int]]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = sorted(name for name in archive.namelist() if name.endswith(".txt") and name.count("/") >= 1)
-            by_class: dict[str, list[str]] = {}
-            for name in names:
-                by_class.setdefault(name.split("/")[-2], []).append(name)
-            return [
-                (archive.read(name).decode("utf-8").strip(), label, place * _FOLDS // len(files))
-                for label, files in by_class.items()
-                for place, name in enumerate(files)
-            ]
-    except zipfile.BadZipFile as error:
-        raise UsageError(f"{path}: expected a .zip archive, got {error}; fetch it again.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, error) from error
+    by_class: dict[str, list[str]] = {}
+    for name, text in archived_texts(path):
+        by_class.setdefault(name.split("/")[-2], []).append(text.strip())
+    return [
+        (text, label, place * _FOLDS // len(texts))
+        for label, texts in by_class.items()
+        for place, text in enumerate(texts)
+    ]

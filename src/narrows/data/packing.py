@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from narrows.errors import UsageError
 
-__all__ = ["restore", "shuffled_batches", "token_budget_batches"]
+__all__ = ["equal_length_batches", "restore", "shuffled_batches", "token_budget_batches"]
 
 # Batches' worth of items sorted together when training: more wastes less padding, fewer mixes better.
 _BATCHES_PER_POOL = 50
@@ -34,6 +34,30 @@ def token_budget_batches(lengths: Sequence[int], *, batch_tokens: int, max_items
     _check_budget(lengths, batch_tokens, max_items)
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     return _cut(order, lengths, batch_tokens, max_items)
+
+
+def equal_length_batches(lengths: Sequence[int], *, batch_tokens: int) -> list[list[int]]:
+    """The same for models whose outputs change with padding: all items of a batch have one length.
+
+    Args:
+        lengths: as in `token_budget_batches`.
+        batch_tokens: as in `token_budget_batches`.
+
+    Returns:
+        Batches of indices, longest first; each index is in exactly one batch.
+
+    Raises:
+        UsageError: as `token_budget_batches`.
+
+    Example:
+        >>> equal_length_batches([2, 5, 3, 2], batch_tokens=6)
+        [[1], [2], [0, 3]]
+    """
+    _check_budget(lengths, batch_tokens, None)
+    alike: dict[int, list[int]] = {}
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        alike.setdefault(lengths[index], []).append(index)
+    return [batch for group in alike.values() for batch in _cut(group, lengths, batch_tokens, None)]
 
 
 def restore(order: Sequence[int]) -> list[int]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from narrows._plural import count
 from narrows.data.articles import read_articles
-from narrows.data.files import open_text, unreadable
+from narrows.data.files import UNREADABLE, open_text, unreadable
 from narrows.data.token_cache import TokenCache
 from narrows.errors import UsageError
 
@@ -249,7 +249,7 @@ def _lines(path: Path) -> Iterator[str]:
         with open_text(path) as file:
             while line := file.readline(_LONGEST_LINE):
                 yield line
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise unreadable(path, error) from error
 
 

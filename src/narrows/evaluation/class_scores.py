@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["accuracy", "f1", "matthews", "pearson", "score_functions", "spearman", "tag_spans"]
+__all__ = ["accuracy", "f1", "marks_spans", "matthews", "pearson", "score_functions", "spearman", "tag_spans"]
 
 Score = Callable[[np.ndarray], float]
 """The score over examples of these numbers; a number may stand several times."""
@@ -50,6 +50,16 @@ def pearson(predicted: np.ndarray, gold: np.ndarray) -> float:
 def spearman(predicted: np.ndarray, gold: np.ndarray) -> float:
     """Pearson's correlation of the ranks; equal numbers share the mean of theirs."""
     return pearson(_ranks(predicted), _ranks(gold))
+
+
+def marks_spans(labels: Sequence[str]) -> bool:
+    """Whether tags mark spans (IOB), which F1 is counted over.
+
+    Example:
+        >>> marks_spans(["O", "B-PER"]), marks_spans(["NOUN", "VERB"])
+        (True, False)
+    """
+    return any(label.startswith(("B-", "I-")) for label in labels)
 
 
 def tag_spans(tags: Sequence[str]) -> set[tuple[int, int, str]]:
@@ -101,7 +111,7 @@ def _of_tags(predicted: Any, gold: Any, labels: Sequence[str]) -> dict[str, Scor
     right = np.array([sum(p == g for p, g in zip(ours, theirs, strict=True)) for ours, theirs in both])
     words = np.array([len(tags) for tags in gold])
     scores: dict[str, Score] = {"accuracy": lambda chosen: 100 * float(right[chosen].sum() / words[chosen].sum())}
-    if any(label.startswith(("B-", "I-")) for label in labels):
+    if marks_spans(labels):
         names = [*labels, "O"]  # -1, a word that was not read, is no part of a span.
         ours = [tag_spans([names[tag] for tag in tags]) for tags in predicted]
         theirs = [tag_spans([names[tag] for tag in tags]) for tags in gold]

@@ -1,6 +1,5 @@
 """A classifier over labelled data: predictions, scores with intervals, and what always saying the commonest gives."""
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +19,12 @@ from transformers import (
 from transformers.utils import logging
 
 from narrows._plural import count
-from narrows.data import ClassRows, collate_classes, token_budget_batches
+from narrows.data import ClassRows, collate_classes, equal_length_batches, token_budget_batches
 from narrows.errors import ConversionError, UsageError
 from narrows.evaluation.bootstrap import Interval, MeanInterval, bootstrap_score
 from narrows.evaluation.class_scores import score_functions
 from narrows.hf.checkpoints import checkpoint_folder, require_finite, require_tokenizer
+from narrows.hf.encoders import accepted_inputs, changed_by_padding, least_tokens
 from narrows.hf.register import register_all
 from narrows.hf.trained_classes import TrainedClasses, trained_classes
 
@@ -32,7 +32,6 @@ __all__ = [
     "HEADS",
     "ClassEvaluation",
     "ClassModel",
-    "accepted_inputs",
     "compare_classes",
     "evaluate_classes",
     "load_class_model",
@@ -130,11 +129,6 @@ def load_class_model(checkpoint: str | Path) -> ClassModel:
     return ClassModel(model.eval(), AutoTokenizer.from_pretrained(folder), problem, labels, trained_classes(config))
 
 
-def accepted_inputs(model: Any) -> frozenset[str]:
-    """Names of the inputs that a model takes; not each takes all that its tokenizer makes."""
-    return frozenset(inspect.signature(model.forward).parameters)
-
-
 def predict_classes(
     model: Any,
     rows: ClassRows,
@@ -155,9 +149,11 @@ def predict_classes(
     """
     model.eval()
     taken, device = accepted_inputs(model), next(model.parameters()).device
-    collate = partial(collate_classes, pad=tokenizer.pad_token_id, pad_type=tokenizer.pad_token_type_id)
+    padding = {"pad": tokenizer.pad_token_id, "pad_type": tokenizer.pad_token_type_id}
+    collate = partial(collate_classes, **padding, least=least_tokens(model.config))
     found: list[Any] = [None] * len(rows)
-    for batch in token_budget_batches(rows.lengths, batch_tokens=batch_tokens):
+    cut = equal_length_batches if changed_by_padding(model.config) else token_budget_batches
+    for batch in cut(rows.lengths, batch_tokens=batch_tokens):
         chosen = [rows[index] for index in batch]
         inputs = {name: tensor.to(device) for name, tensor in collate(chosen).items() if name in taken - {"labels"}}
         with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=autocast):

@@ -6,9 +6,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from narrows._text import UNREADABLE_JSON
 from narrows.errors import UsageError
 
-__all__ = ["append_lines", "claim", "read_lines"]
+__all__ = ["append_lines", "claim", "read_lines", "require_unique"]
+
+
+def require_unique(ids: Iterable[str]) -> None:
+    """Refuse data in which an id stands twice: what a model says is kept by id, and one would get the other's.
+
+    Raises:
+        UsageError: an id that stands twice.
+    """
+    seen: set[str] = set()
+    for name in ids:
+        if name in seen:
+            raise UsageError(f"expected every id once, got {name!r} twice; give each record its own")
+        seen.add(name)
 
 
 def claim(path: Path, identity: str) -> None:
@@ -21,6 +35,8 @@ def claim(path: Path, identity: str) -> None:
     Raises:
         UsageError: the file is of another evaluation, or cannot be written.
     """
+    if path.is_dir():
+        raise UsageError(f"expected a file to write to at {path}, got a folder; choose another one")
     note = path.with_name(path.name + ".model")
     if path.is_file() and path.stat().st_size:
         former = note.read_text(encoding="utf-8").strip() if note.is_file() else "none"
@@ -65,7 +81,7 @@ def read_lines(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
         try:
             record = json.loads(line)
             found.append({**record, **{key: record[key] for key in keys}})
-        except (ValueError, KeyError, TypeError) as error:
+        except (*UNREADABLE_JSON, KeyError, TypeError) as error:
             names = ", ".join(f"`{key}`" for key in keys[:-1])
             raise UsageError(
                 f"expected {names} and `{keys[-1]}` in line {number} of {path}, got {line[:60]!r}; "

@@ -19,7 +19,7 @@ from narrows.errors import ConversionError, UsageError
 from narrows.evaluation.bootstrap import Interval, MeanInterval, bootstrap, paired_bootstrap
 from narrows.evaluation.calibration import NoAnswerRule, answer_probability
 from narrows.evaluation.metrics import SquadScores, f1, squad_scores
-from narrows.evaluation.resuming import claim
+from narrows.evaluation.resuming import append_lines, claim, require_unique
 from narrows.evaluation.span_models import layout_of, load_span_head
 from narrows.evaluation.spans import SpanPrediction, predict_spans
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
@@ -118,9 +118,11 @@ def evaluate_spans(
         on_examples: told how many questions are done, for a progress bar.
 
     Raises:
-        UsageError: the file holds predictions of another model or other questions, or cannot be written.
+        UsageError: an id twice, or the file holds predictions of another model or other questions, or cannot be
+            written.
         ConversionError: see `load_span_model`.
     """
+    require_unique(example.id for example in examples)
     model, tokenizer = load_span_model(checkpoint)
     cast(nn.Module, model).to(device)
     found: dict[str, Prediction] = {}
@@ -286,8 +288,6 @@ def _without_rule(config: Any) -> str:
 
 
 def _append(path: Path, fresh: Mapping[str, Prediction]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        for name, prediction in fresh.items():
-            margin = None if math.isinf(prediction.margin) else prediction.margin
-            record = {"id": name, "text": prediction.text, "margin": margin}
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    # JSON has no infinity.
+    margins = {name: None if math.isinf(found.margin) else found.margin for name, found in fresh.items()}
+    append_lines(path, ({"id": name, "text": fresh[name].text, "margin": margin} for name, margin in margins.items()))

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from narrows.data import PairLayout, QAExample, SpanFeature, token_budget_batches
+from narrows.data import PairLayout, QAExample, SpanFeature, equal_length_batches, token_budget_batches
 from narrows.deformer.spans import best_spans
 from narrows.funnel.heads import ConditionalSpanOutput
-from narrows.hf.encoders import accepted_inputs
+from narrows.hf.encoders import accepted_inputs, changed_by_padding, least_tokens
 
 __all__ = ["SpanPrediction", "answer_mask", "predict_spans", "span_inputs"]
 
@@ -66,9 +66,11 @@ def predict_spans(
     best: dict[int, SpanPrediction] = {}
     lengths = [len(f.question_ids) + len(f.passage_ids) + layout.special_tokens for f in features]
     device, accepted = next(model.parameters()).device, span_inputs(model, layout)
-    for indices in token_budget_batches(lengths, batch_tokens=batch_tokens):
+    cut = equal_length_batches if changed_by_padding(model.config) else token_budget_batches
+    for indices in cut(lengths, batch_tokens=batch_tokens):
         chosen = [features[index] for index in indices]
-        batch = {name: t.to(device) for name, t in _collate(chosen, layout).items() if name in accepted}
+        made = _collate(chosen, layout, least=least_tokens(model.config))
+        batch = {name: tensor.to(device) for name, tensor in made.items() if name in accepted}
         with torch.inference_mode():
             outputs = model(**batch)
         conditional = isinstance(outputs, ConditionalSpanOutput)
@@ -92,9 +94,9 @@ def _likelier(one: SpanPrediction, other: SpanPrediction) -> SpanPrediction:
     return replace(other if other.score > one.score else one, margin=max(one.margin, other.margin))
 
 
-def _collate(features: Sequence[SpanFeature], layout: PairLayout) -> Mapping[str, Tensor]:
+def _collate(features: Sequence[SpanFeature], layout: PairLayout, *, least: int) -> Mapping[str, Tensor]:
     rows = [layout.join(f.question_ids, f.passage_ids) for f in features]
-    longest = max(len(ids) for ids, _ in rows)
+    longest = max(least, *(len(ids) for ids, _ in rows))
     pad, segment = layout.padding
     places = [(layout.passage_start(f.question_ids), len(f.passage_ids)) for f in features]
     return {

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from narrows.data import InputEncoder, SummaryExample, TruncationReport, token_budget_batches
 from narrows.errors import UsageError
 from narrows.evaluation.bootstrap import Interval, paired_bootstrap
-from narrows.evaluation.resuming import append_lines, claim, read_lines
+from narrows.evaluation.resuming import append_lines, claim, read_lines, require_unique
 from narrows.evaluation.rouge import Rouge, RougeScore, RougeSummary, rouge_summary
 from narrows.evaluation.rouge_results import RougeResults
 from narrows.hf.seq2seq import write_texts
@@ -131,7 +131,7 @@ def evaluate_summaries(
     Raises:
         UsageError: an id twice, or the file is of another evaluation or cannot be written.
     """
-    _check_ids(examples)
+    require_unique(example.id for example in examples)
     claim(predictions, _identity(model, tokenizer, examples, {**reading, **options}))
     found = {str(record["id"]): record for record in _records(predictions)}
     if on_examples is not None:
@@ -224,15 +224,6 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 def _scores_file(predictions: Path, rouge: Rouge) -> Path:
     return predictions.with_name(f"{predictions.name}.rouge-{rouge.words}.jsonl")
-
-
-def _check_ids(examples: Sequence[SummaryExample]) -> None:
-    # Summaries are kept by id: of two alike, one would be scored with the other's.
-    seen: set[str] = set()
-    for example in examples:
-        if example.id in seen:
-            raise UsageError(f"expected every id once, got {example.id!r} twice; give each record its own")
-        seen.add(example.id)
 
 
 def _identity(model: Any, tokenizer: Any, examples: Sequence[SummaryExample], settings: Mapping[str, Any]) -> str:

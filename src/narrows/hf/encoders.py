@@ -29,7 +29,15 @@ from narrows.errors import ConversionError, UsageError
 from narrows.hf.checkpoints import require_finite, require_tokenizer
 from narrows.hf.register import register_all
 
-__all__ = ["Encoder", "accepted_inputs", "load_classifier", "load_encoder", "place"]
+__all__ = [
+    "Encoder",
+    "accepted_inputs",
+    "changed_by_padding",
+    "least_tokens",
+    "load_classifier",
+    "load_encoder",
+    "place",
+]
 
 # Their outputs change with the padding of the batch (convolutions, pooling, Fourier transforms, blocks).
 _CHANGED_BY_PADDING = frozenset(
@@ -88,17 +96,12 @@ class Encoder:
     @property
     def equal_lengths(self) -> bool:
         """Whether a batch must hold texts of one length, so that a text alone and in a batch gives the same."""
-        config = self.model.config
-        return config.model_type in _CHANGED_BY_PADDING or getattr(config, "semantics", "exact") != "exact"
+        return changed_by_padding(self.model.config)
 
     @property
     def least_tokens(self) -> int:
         """Shortest text in tokens that the model can read."""
-        config = self.model.config
-        if config.model_type == "funnel" and config.attention_type == "relative_shift":
-            # transformers prepares positions for states that it then does not pool.
-            return 2 ** (len(config.block_sizes) - 1) + 1
-        return 1
+        return least_tokens(self.model.config)
 
     @cached_property
     def digest(self) -> str:
@@ -109,6 +112,20 @@ class Encoder:
             found.update(name.encode())
             found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
         return found.hexdigest()
+
+
+def changed_by_padding(config: Any) -> bool:
+    """Whether what a model makes of a text depends on how far the text is padded, so that a batch must hold texts of
+    one length."""
+    return config.model_type in _CHANGED_BY_PADDING or getattr(config, "semantics", "exact") != "exact"
+
+
+def least_tokens(config: Any) -> int:
+    """Shortest row in tokens, padding included, that a model can read."""
+    if config.model_type == "funnel" and config.attention_type == "relative_shift":
+        # transformers prepares positions for states that it then does not pool.
+        return 2 ** (len(config.block_sizes) - 1) + 1
+    return 1
 
 
 def accepted_inputs(model: torch.nn.Module) -> frozenset[str]:

@@ -1,13 +1,11 @@
 """What a tokenizer is, in a few bytes."""
 
 import hashlib
-import json
 from typing import Any
 
-__all__ = ["tokenizer_digest"]
+from narrows.data.tokens import tokenizer_rules
 
-# Set anew by every call of a tokenizer, and no part of how it cuts a text.
-_OF_A_CALL = ("truncation", "padding")
+__all__ = ["tokenizer_digest"]
 
 
 def tokenizer_digest(tokenizer: Any) -> str:
@@ -15,7 +13,8 @@ def tokenizer_digest(tokenizer: Any) -> str:
 
     Args:
         tokenizer: of transformers, backed by the tokenizers library.
+
+    Raises:
+        UsageError: it is no fast one.
     """
-    rules = json.loads(tokenizer.backend_tokenizer.to_str())
-    kept = {name: value for name, value in rules.items() if name not in _OF_A_CALL}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(tokenizer_rules(tokenizer).encode()).hexdigest()

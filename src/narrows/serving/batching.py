@@ -9,7 +9,7 @@ import torch
 
 from narrows._plural import count
 from narrows._text import shown
-from narrows.data import token_budget_batches
+from narrows.data import equal_length_batches, token_budget_batches
 from narrows.documents.texts import Text
 from narrows.errors import UsageError
 from narrows.hf.encoders import Encoder
@@ -145,14 +145,8 @@ class Batcher:
         ]
 
     def _batches(self, lengths: list[int]) -> list[list[int]]:
-        if not self.encoder.equal_lengths:
-            return token_budget_batches(lengths, batch_tokens=self.batch_tokens)
-        batches: list[list[int]] = []
-        for length in sorted(set(lengths), reverse=True):
-            alike = [index for index, found in enumerate(lengths) if found == length]
-            most = max(1, self.batch_tokens // length)
-            batches += [alike[start : start + most] for start in range(0, len(alike), most)]
-        return batches
+        cut = equal_length_batches if self.encoder.equal_lengths else token_budget_batches
+        return cut(lengths, batch_tokens=self.batch_tokens)
 
     def _padded(self, rows: Sequence[_Encoded]) -> dict[str, torch.Tensor]:
         tokenizer, model = self.encoder.tokenizer, self.encoder.model

@@ -3,13 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers.utils import logging
 
 from narrows._plural import count
 from narrows.errors import ConversionError, UsageError
 from narrows.hf.encoders import Encoder
 
-__all__ = ["load_with_head", "require_positions"]
+__all__ = ["UNFIT", "load_with_head", "require_positions"]
+
+UNFIT = (TypeError, ValueError, LookupError, RuntimeError, StrictDataclassError)
+"""What transformers and torch raise where the fields of a config do not go together: a value of another type, sizes
+that do not divide, an activation that there is not, a negative size."""
 
 # What a checkpoint may lack beside the head: it is learnt with it.
 _MAY_BE_NEW = ("pooler.", "decoder.")

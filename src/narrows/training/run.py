@@ -17,7 +17,7 @@ from narrows.training.card import write_card
 from narrows.training.recipe import load_recipe, save_recipe
 from narrows.training.sections import Recipe
 from narrows.training.tasks import Run, build_run
-from narrows.training.writing import room_for
+from narrows.training.writing import room_for, written_whole
 
 __all__ = ["last_checkpoint", "train"]
 
@@ -74,7 +74,8 @@ def _train(
         _require_finite(run, f"the start of {recipe.name}", remedy=remedy)
     # Only now: a recipe that could not be built does not hold the folder against its corrected form.
     if run.trainer.is_world_process_zero():
-        save_recipe(recipe, output / "recipe.yaml")
+        with written_whole(output / "recipe.yaml") as partial:
+            save_recipe(recipe, partial)
     began = time.time()
     run.trainer.train(resume_from_checkpoint=reached)
     if run.stop.stopped:
@@ -156,8 +157,8 @@ def _save(run: Run, recipe: Recipe, folder: Path, summary: dict, *, command: str
     shutil.rmtree(partial, ignore_errors=True)
     run.save(partial)
     write_card(partial, recipe, command=command, summary=summary)
-    text = json.dumps(summary, indent=1) + "\n"
-    (folder.parent / "summary.json").write_text(text, encoding="utf-8")
+    with written_whole(folder.parent / "summary.json") as unfinished:
+        unfinished.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     os.replace(partial, folder)
     # Gigabytes that only the steps needed; a run that was stopped finds them again.
     for name in ("states", "tokens"):

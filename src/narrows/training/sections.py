@@ -1,12 +1,25 @@
 """What the recipes of all tasks have in common."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-__all__ = ["CardText", "FineTuningSection", "OptimiserSection", "Recipe", "Section"]
+from narrows.errors import RecipeError
+
+__all__ = ["CardText", "FineTuningSection", "OptimiserSection", "Recipe", "RunName", "Section", "require_once"]
+
+
+def _folder_below(name: str) -> str:
+    if not name.strip() or name.startswith(".") or any(mark in "/\\" or not mark.isprintable() for mark in name):
+        raise ValueError("name a folder below that of the runs, without slashes and without a dot at its front")
+    return name
+
+
+# RUNS/NAME is written to: not above it, not beside it.
+RunName = Annotated[str, AfterValidator(_folder_below)]
 
 
 class Section(BaseModel):
@@ -31,7 +44,8 @@ class OptimiserSection(Section):
     batch_tokens: int = Field(4096, ge=16)
     accumulation: int = Field(1, ge=1)
     learning_rate: float = Field(5e-5, gt=0)
-    warmup: float = Field(0.1, ge=0, le=1)
+    # From 1 on transformers takes it for a number of steps.
+    warmup: float = Field(0.1, ge=0, lt=1)
     weight_decay: float = Field(0.01, ge=0)
     layer_decay: float = Field(1.0, gt=0, le=1)
     max_grad_norm: float = Field(1.0, gt=0)
@@ -85,19 +99,11 @@ class Recipe(Section, ABC):
         licence: of the trained weights, for the card.
     """
 
-    name: str
+    name: RunName
     task: str
     evaluate_every: int = Field(200, ge=1)
     description: str = ""
     licence: str = ""
-
-    @field_validator("name")
-    @classmethod
-    def _is_a_folder_name(cls, name: str) -> str:
-        # RUNS/NAME is written to: not above it, not beside it.
-        if not name.strip() or name.startswith(".") or any(mark in "/\\" or not mark.isprintable() for mark in name):
-            raise ValueError("name a folder below that of the runs, without slashes and without a dot at its front")
-        return name
 
     def check(self, path: Path) -> None:
         """Whether keys that are right one by one go together.
@@ -116,3 +122,22 @@ class Recipe(Section, ABC):
     @abstractmethod
     def card_text(self) -> CardText:
         """What the card says beyond what all cards say."""
+
+
+def require_once(parts: Sequence[Any], use: str, path: Path) -> None:
+    """Refuse data to evaluate on that is to be read several times: a score of them would count some twice.
+
+    Args:
+        parts: with the attributes `times` and `file`.
+        use: their key in the recipe's `data`.
+        path: of the recipe.
+
+    Raises:
+        RecipeError: a part with `times`.
+    """
+    again = next((part for part in parts if part.times != 1), None)
+    if again is not None:
+        raise RecipeError(
+            f"expected `times` of training data only in {path}, got {again.times} for {again.file} of data.{use}; "
+            "leave it out"
+        )

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from narrows.errors import RecipeError
 from narrows.training.recipe import load_recipe, one_sentence, read_yaml
-from narrows.training.sections import Recipe, Section
+from narrows.training.sections import Recipe, RunName, Section
 from narrows.training.writing import written_whole
 
 __all__ = ["Cell", "ChooseSection", "Sweep", "cells_of", "collect", "load_sweep"]
@@ -46,7 +46,7 @@ class Sweep(Section):
             the test data.
     """
 
-    name: str
+    name: RunName
     recipe: str
     settings: dict[str, Any] = {}
     variants: dict[str, dict[str, Any]] = Field(default_factory=dict)

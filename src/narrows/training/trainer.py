@@ -153,7 +153,7 @@ class ClockCheckpoint(TrainerCallback):
         self._seconds, self._last = seconds, time.monotonic()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        if time.monotonic() - self._last > self._seconds:
+        if _any_process(time.monotonic() - self._last > self._seconds, args):
             control.should_save = True
         return control
 
@@ -173,6 +173,7 @@ class StopSignal(TrainerCallback):
             self._former[number] = signal.signal(number, self._note)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        self.stopped = _any_process(self.stopped, args)
         if self.stopped:
             control.should_save = control.should_training_stop = True
         return control
@@ -185,6 +186,16 @@ class StopSignal(TrainerCallback):
         if self.stopped:
             raise KeyboardInterrupt
         self.stopped = True
+
+
+def _any_process(asked: bool, args: TrainingArguments) -> bool:
+    """Whether some process asks, the same answer in all: one that saved or stopped alone would leave the others waiting
+    for it in their next step."""
+    if args.world_size == 1:
+        return asked
+    answer = torch.tensor(int(asked), device=args.device)
+    torch.distributed.all_reduce(answer, op=torch.distributed.ReduceOp.MAX)
+    return bool(answer)
 
 
 class JsonLog(TrainerCallback):

@@ -165,3 +165,24 @@ def test_checkpoints_that_cannot_be_trained(make_recipe, rule_folder, tmp_path, 
 def test_a_recipe_without_test_data_has_no_test_scores(make_recipe, rule_folder, tiny_bert) -> None:
     with pytest.raises(UsageError, match="expected 'data.test' in the recipe tiny to score it on, got none; name"):
         score_on_test(make_recipe(data={"test": []}), data=rule_folder, model=tiny_bert)
+
+
+def test_tags_that_mark_no_spans_are_refused_before_the_first_step(make_recipe, rule_folder, tmp_path) -> None:
+    for name in ("train-words.txt", "tune-words.txt"):
+        text = (rule_folder / name).read_text()
+        (tmp_path / name).write_text(text.replace("B-PER", "NOUN").replace("B-LOC", "VERB"))
+    with pytest.raises(
+        UsageError, match="expected tags that mark spans .* for the metric f1, got NOUN, O, VERB; set 'metric: accurac"
+    ):
+        build_run(make_recipe("tags"), data=tmp_path, output=tmp_path / "out", quiet=True)
+    by_words = make_recipe("tags", metric="accuracy", optimiser={"epochs": 0.2}, evaluate_every=2)
+    assert train(by_words, data=tmp_path, output=tmp_path / "out", quiet=True) is not None
+
+
+def test_folds_of_a_regression_are_of_one_size(make_recipe, rule_folder, tmp_path) -> None:
+    records = [json.dumps({"text": "the king", "label": number / 10}) for number in range(40)]
+    (tmp_path / "a.jsonl").write_text("\n".join(records))
+    part = {"format": "jsonl", "file": "a.jsonl", "folds": 4}
+    recipe = make_recipe("regression", data={"train": [{**part, "take": [0, 1, 2]}], "tune": [{**part, "take": [3]}]})
+    run = build_run(recipe, data=tmp_path, output=tmp_path / "out", quiet=True)
+    assert run.plan.rows == 30 and len(run.trainer.eval_dataset) == 10

@@ -83,6 +83,29 @@ def test_layers_are_evenly_spread() -> None:
             {"model": {"config": {"model_type": "bert", "hidden_size": 5, "num_attention_heads": 2}}},
             "expected fields of a bert that go together in 'model.config', got .*; change them",
         ),
+        *(
+            (
+                {"model": {"config": {"model_type": "bert", **fields}}},
+                "expected fields of a bert that go together in 'model.config', got .*; change them",
+            )
+            for fields in (
+                {"hidden_size": "wide"},
+                {"hidden_act": "nothing"},
+                {"hidden_size": -4, "num_attention_heads": 1},
+                {"max_position_embeddings": -1},
+            )
+        ),
+        (
+            {"model": {"config": {"model_type": "bert", "vocab_size": 3}}},
+            "expected a vocab_size of at least the .* tokens of the tokenizer in 'model.config', got 3; leave it out",
+        ),
+        *(
+            (
+                {"model": {"config": {"model_type": kind}}},
+                "expected a student that reads the 40 tokens of 'data.lengths', got .*; lower the lengths or choose",
+            )
+            for kind in ("t5", "clip")
+        ),
         (
             {"losses": {"hidden": 1.0, "layers": [[3, 5]]}},
             "expected 'losses.layers' from 0 to 2 of the student and 0 to 5 of the teacher, got 3 and 5; change them",

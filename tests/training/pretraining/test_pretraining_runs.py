@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate.data_loader import BatchSamplerShard
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertModel
 
 from narrows.errors import ConversionError, UsageError
 from narrows.training.pretraining.build import build_run, plan_run
 from narrows.training.pretraining.model import build_config
+from narrows.training.pretraining.parts import prepare
 from narrows.training.recipe import load_recipe
 from narrows.training.run import last_checkpoint, train
 from narrows.training.sweep import cells_of, load_sweep
@@ -178,6 +180,18 @@ def test_a_preset_is_a_family_and_its_sizes(pretraining_recipe, text_folder, tmp
     assert (config["d_model"], config["d_inner"], config["mask_token_id"] is not None) == (24, 32, True)
 
 
+@pytest.mark.parametrize(("processes", "accumulation"), [(1, 1), (2, 1), (3, 2)])
+@pytest.mark.parametrize("given", [{"steps": 6}, {"steps": None, "epochs": 2.0}])
+def test_the_steps_of_several_processes_are_those_of_their_shares(
+    given, processes, accumulation, pretraining_recipe, text_folder, tiny_bert, tmp_path
+) -> None:
+    recipe = pretraining_recipe(optimiser={**given, "accumulation": accumulation})
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    made = prepare(recipe, tokenizer, data=text_folder, folder=tmp_path, tunes=False, processes=processes)
+    shares = [BatchSamplerShard(made.batches, num_processes=processes, process_index=n) for n in range(processes)]
+    assert {math.ceil(len(share) / accumulation) for share in shares} == {made.plan.steps}
+
+
 def test_a_plan_counts(pretraining_recipe, text_folder) -> None:
     plan = plan_run(pretraining_recipe(optimiser={"steps": None, "epochs": 3, "accumulation": 2}), data=text_folder)
     assert plan.tokens == plan.rows * 32 and plan.rows > 60
@@ -212,6 +226,13 @@ def test_a_plan_counts(pretraining_recipe, text_folder) -> None:
         (
             {"model": {"config": {"hidden_size": "wide"}}},
             r"expected values in model.config that BertConfig takes, got an error from it \(.*\); mend them",
+        ),
+        *(
+            (
+                {"model": {"config": fields}},
+                r"expected values in model.config that BertConfig takes, got an error from it \(.*\); mend them",
+            )
+            for fields in ({"hidden_act": "nothing"}, {"hidden_size": -4, "num_attention_heads": 1})
         ),
         ({"model": {"config": {"max_position_embeddings": 16}}}, "expected data.length of at most the model's 16 pos"),
         (

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+from collections import Counter
 
+import numpy as np
 import pytest
 
 from narrows.data import TokenCache
@@ -10,9 +12,9 @@ from narrows.data.span_corruption import corrupted_lengths
 from narrows.errors import UsageError
 from narrows.hf.seq2seq import load_seq2seq
 from narrows.training.summaries.build import build_run, plan_run
-from narrows.training.summaries.data import read_corpus, read_examples, read_text_corpus
-from narrows.training.summaries.recipe import DataPart
-from narrows.training.summaries.stages import Item
+from narrows.training.summaries.data import CorruptedRows, read_corpus, read_examples, read_text_corpus
+from narrows.training.summaries.recipe import CorruptionSection, DataPart
+from narrows.training.summaries.stages import GrowingPlan, Item
 
 TRAIN = {"format": "jsonl", "file": "train.jsonl"}
 
@@ -80,6 +82,40 @@ def test_plain_text_is_corrupted_anew_in_each_epoch(corruption_recipe, summaries
     assert (len(first.input_ids), len(first.labels)) == (inputs + 1, targets + 1)
     assert rows.stages[0].lengths[2] == inputs + targets + 2
     assert run.plan == plan_run(recipe, data=summaries_folder)
+
+
+class _Tokens(list):
+    def lengths(self) -> np.ndarray:
+        return np.array([len(piece) for piece in self])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "shares"), [((17, 65), (0.5, 0.5)), ((9, 33, 129), (0.2, 0.3, 0.5)), ((65,), (1,))]
+)
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_an_epoch_of_growing_windows_reads_each_token_once(lengths, shares, epochs) -> None:
+    pieces = [list(range(length)) for length in (40, 900, 7, 333, 2000, 128, 64)]
+    times = [1, 1, 1, 1, 1, 3, 1]
+    rows = CorruptedRows(
+        _Tokens(pieces),
+        times,
+        list(zip(lengths, shares, strict=True)),
+        corruption=CorruptionSection(),
+        sentinels=range(5000, 5100),
+        eos=1,
+        seed=0,
+    )
+    seen = Counter(
+        (piece, token)
+        for batch in GrowingPlan(rows.stages, batch_tokens=400, epochs=epochs, seed=0)
+        for item in batch
+        for piece, start, end in [rows._windows[item.stage][item.row]]
+        for token in range(start, end)
+    )
+    assert all(number == epochs * times[piece] for (piece, _), number in seen.items())
+    # Ends that are too short for spans are left out.
+    total = sum(len(piece) for piece in pieces)
+    assert 0.93 * total < len(seen) <= total
 
 
 def test_gzipped_text_is_read_and_empty_text_refused(summaries_folder, tmp_path, cache) -> None:

@@ -1,11 +1,10 @@
 """A folder a class, a file a text, as IMDB's and Pang and Lee's reviews; on disk or in a .zip."""
 
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from narrows.data.class_layouts.record import ClassExample, Layout, TextExample, require_text
-from narrows.data.files import unreadable
+from narrows.data.files import archived_texts, unreadable
 from narrows.errors import UsageError
 
 __all__ = ["FOLDERS"]
@@ -16,7 +15,7 @@ _WITHOUT_A_CLASS = "unsup"
 
 def _read(path: Path, fields: Mapping[str, str], skip: bool) -> Iterator[ClassExample]:
     found = False
-    for name, text in _archived(path) if path.suffix == ".zip" else _on_disk(path):
+    for name, text in archived_texts(path) if path.suffix == ".zip" else _on_disk(path):
         label = name.split("/")[-2]
         if label != _WITHOUT_A_CLASS:
             found = True
@@ -33,17 +32,6 @@ def _on_disk(path: Path) -> Iterator[tuple[str, str]]:
             yield f"{file.parent.name}/{file.name}", file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise unreadable(file, error) from error
-
-
-def _archived(path: Path) -> Iterator[tuple[str, str]]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in sorted(n for n in archive.namelist() if n.endswith(".txt") and "/" in n):
-                yield name, archive.read(name).decode("utf-8")
-    except zipfile.BadZipFile as error:
-        raise UsageError(f"{path}: expected a .zip archive, got {error}; fetch it again.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, error) from error
 
 
 FOLDERS = Layout(_read, TextExample)

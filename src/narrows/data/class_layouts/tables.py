@@ -13,6 +13,8 @@ from narrows.errors import UsageError
 __all__ = ["CSV", "GLUE"]
 
 _FIELDS = ("text", "pair", "label")
+# The most that a C long holds everywhere.
+_LONGEST_FIELD = 2**31 - 1
 
 
 class _Table(NamedTuple):
@@ -78,6 +80,8 @@ def _read_glue(path: Path, fields: Mapping[str, str], skip: bool, *, table: _Tab
 
 
 def _read_csv(path: Path, fields: Mapping[str, str], skip: bool) -> Iterator[ClassExample]:
+    # Python's own limit, of the whole process, is 131,072: a long document is longer.
+    csv.field_size_limit(_LONGEST_FIELD)
     rows = csv.reader(lines(path), strict=False)
     columns: list[str] = []
     if fields:

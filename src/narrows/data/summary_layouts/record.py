@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from narrows.data.files import field, lines, load_json, open_text, parse_json, unreadable
+from narrows.data.files import UNREADABLE, field, lines, load_json, open_text, parse_json, unreadable
 from narrows.errors import UsageError
 
 __all__ = ["Layout", "Raw", "SummaryExample", "filled", "json_records", "record_id", "string_or_strings", "strings"]
@@ -155,7 +155,7 @@ def _is_lines(path: Path) -> bool:
     try:
         with open_text(path) as file:
             first = next((line for line in file if not line.isspace()), "")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise unreadable(path, error) from error
     try:
         return not first.lstrip().startswith("[") and isinstance(parse_json(first, ""), dict)

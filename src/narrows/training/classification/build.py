@@ -18,15 +18,16 @@ from narrows.data import (
     read_examples,
 )
 from narrows.errors import UsageError
+from narrows.evaluation.class_scores import marks_spans
 from narrows.evaluation.classification import (
     ClassEvaluation,
-    accepted_inputs,
     evaluate_classes,
     load_class_model,
     majority_of,
     predict_classes,
     tune_scores,
 )
+from narrows.hf.encoders import accepted_inputs, least_tokens
 from narrows.hf.trained_classes import TrainedClasses, note_classes
 from narrows.training.arguments import fine_tuning_arguments
 from narrows.training.batches import BatchPlan
@@ -42,7 +43,7 @@ __all__ = ["build_run", "plan_run", "score_on_test"]
 def plan_run(recipe: ClassRecipe, *, data: Path, runs: Path | None = None) -> Plan:
     """Read and cut a recipe's data, and count; no model is built."""
     tokenizer = build_tokenizer(recipe, runs=runs)
-    examples = _read(recipe.data.train, data)
+    examples = _read(recipe, recipe.data.train, data)
     rows = _rows(recipe, examples, tokenizer, order_labels(recipe, label_names(examples), runs=runs))
     return _plan(recipe, rows, _batches(recipe, rows))
 
@@ -54,18 +55,19 @@ def build_run(recipe: ClassRecipe, *, data: Path, output: Path, quiet: bool = Fa
         runs: where checkpoints that are the output of other runs are looked for first.
 
     Raises:
-        UsageError: see `read_examples`, `encode_classes` and `build_model`.
+        UsageError: see `read_examples`, `encode_classes` and `build_model`; a metric of spans, and tags that mark none.
         ConversionError: see `build_model`.
     """
     torch.manual_seed(recipe.optimiser.seed)
     tokenizer = build_tokenizer(recipe, runs=runs)
-    examples = _read(recipe.data.train, data)
+    examples = _read(recipe, recipe.data.train, data)
     labels = order_labels(recipe, label_names(examples), runs=runs)
     rows = _rows(recipe, examples, tokenizer, labels)
     batches = _batches(recipe, rows)
     tune = None
     if recipe.data.tune:
-        chosen = evenly_spread(_read(recipe.data.tune, data), recipe.data.tune_limit)
+        _require_metric(recipe, labels)
+        chosen = evenly_spread(_read(recipe, recipe.data.tune, data), recipe.data.tune_limit)
         tune = _rows(recipe, chosen, tokenizer, labels)
     model = build_model(recipe, tokenizer, labels, runs=runs)
     evaluate = (
@@ -75,7 +77,12 @@ def build_run(recipe: ClassRecipe, *, data: Path, output: Path, quiet: bool = Fa
     trainer = NarrowsTrainer(
         objective=ClassObjective(recipe.problem, accepted_inputs(model)),
         plan=batches,
-        collate=partial(collate_classes, pad=tokenizer.pad_token_id, pad_type=tokenizer.pad_token_type_id),
+        collate=partial(
+            collate_classes,
+            pad=tokenizer.pad_token_id,
+            pad_type=tokenizer.pad_token_type_id,
+            least=least_tokens(model.config),
+        ),
         evaluate_model=evaluate,
         layer_decay=recipe.optimiser.layer_decay,
         model=model,
@@ -108,7 +115,7 @@ def score_on_test(recipe: ClassRecipe, *, data: Path, model: Path) -> dict[str, 
         raise UsageError(f"expected 'data.test' in the recipe {recipe.name} to score it on, got none; name test data")
     trained = load_class_model(model)
     trained.model.to("cuda" if torch.cuda.is_available() else "cpu")
-    rows = _rows(recipe, _read(recipe.data.test, data), trained.tokenizer, trained.labels)
+    rows = _rows(recipe, _read(recipe, recipe.data.test, data), trained.tokenizer, trained.labels)
     said = predict_classes(trained.model, rows, trained.tokenizer, batch_tokens=recipe.optimiser.batch_tokens)
     majority = None if trained.trained is None else trained.trained.majority
     return _figures(evaluate_classes(said, rows, labels=trained.labels, majority=majority), rows)
@@ -120,7 +127,7 @@ def _figures(found: ClassEvaluation, rows: ClassRows) -> dict[str, Any]:
     return {**figures, "rows": len(rows), "truncated": rows.truncated}
 
 
-def _read(parts: Sequence[LabelledPart], data: Path) -> list[ClassExample]:
+def _read(recipe: ClassRecipe, parts: Sequence[LabelledPart], data: Path) -> list[ClassExample]:
     found: list[ClassExample] = []
     for part in parts:
         examples = read_examples(
@@ -130,9 +137,18 @@ def _read(parts: Sequence[LabelledPart], data: Path) -> list[ClassExample]:
             skip_broken=part.skip_broken,
             folds=part.folds,
             take=part.take,
+            stratified=recipe.problem != "regression",
         )
         found += examples * part.times
     return found
+
+
+def _require_metric(recipe: ClassRecipe, labels: Sequence[str]) -> None:
+    if recipe.problem == "tags" and recipe.chosen_metric == "f1" and not marks_spans(labels):
+        raise UsageError(
+            f"expected tags that mark spans (B-..., I-...) for the metric f1, got {', '.join(labels[:5])}; set "
+            "'metric: accuracy', which counts words"
+        )
 
 
 def _rows(recipe: ClassRecipe, examples: Sequence[ClassExample], tokenizer: Any, labels: Sequence[str]) -> ClassRows:

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from narrows.data import CLASS_LAYOUTS, PROBLEMS
 from narrows.errors import RecipeError
-from narrows.training.sections import CardText, FineTuningSection, Recipe, Section
+from narrows.training.sections import CardText, FineTuningSection, Recipe, Section, require_once
 
 __all__ = ["ClassDataSection", "ClassModelSection", "ClassRecipe", "LabelledPart"]
 
@@ -41,8 +41,9 @@ class LabelledPart(Section):
         file: path under the data folder: a file, a folder or a .zip, as the format has it.
         fields: names in the file of text, pair and label, or columns of word and tag.
         skip_broken: leave out lines with another number of columns, such as the few of QQP.
-        folds: cut the examples of each class into so many parts, of which `take` names those that are kept, from 0.
-        times: how often the part is seen in an epoch.
+        folds: cut the examples (of each class, where there are classes) into so many parts, of which `take` names those
+            that are kept, from 0.
+        times: how often the part is seen in an epoch; of training data only.
     """
 
     format: str
@@ -110,6 +111,8 @@ class ClassRecipe(Recipe):
             RecipeError: they do not go together.
         """
         data = self.data
+        require_once(data.tune, "tune", path)
+        require_once(data.test, "test", path)
         for part in (*data.train, *data.tune, *data.test):
             if CLASS_LAYOUTS[part.format].kind is not PROBLEMS[self.problem]:
                 raise RecipeError(

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from narrows.errors import RecipeError
-from narrows.training.sections import CardText, OptimiserSection, Recipe, Section
+from narrows.training.sections import CardText, OptimiserSection, Recipe, Section, require_once
 
 __all__ = [
     "EncoderDataSection",
@@ -71,7 +71,7 @@ class TextPart(Section):
         format: `articles` (WikiText, MediaWiki dumps, contexts of SQuAD files; see `narrows.data.read_articles`),
             `text` (plain text, .gz or not) or `pairs` (ReQA: each question and each answer is a text).
         file: path under the data folder.
-        times: how often the part is seen in an epoch.
+        times: how often the part is seen in an epoch; of training data only.
     """
 
     format: Literal["articles", "text", "pairs"]
@@ -117,6 +117,7 @@ class EncoderRecipe(Recipe):
             RecipeError: they do not go together.
         """
         model, losses = self.model, self.losses
+        require_once(self.data.tune, "tune", path)
         if (model.checkpoint is None) == (model.config is None):
             both = "both" if model.config is not None else "neither"
             raise RecipeError(f"expected 'model.checkpoint' or 'model.config' in {path}, got {both}; keep one of them")

@@ -23,6 +23,7 @@ from narrows.hf.sentence_encoder import Reading, SentenceEncoder, load_sentence_
 from narrows.hf.sentence_layout import load_dense, pooling_of, read_layout
 from narrows.training.dropout import set_dropout
 from narrows.training.encoders.recipe import EncoderRecipe
+from narrows.training.heads import UNFIT
 from narrows.training.tasks import find_checkpoint
 
 __all__ = ["Sizes", "Student", "build_student", "load_teacher", "load_tokenizer", "sizes_of", "student_folder"]
@@ -173,7 +174,8 @@ def sizes_of(encoder: SentenceEncoder, length: int, who: str) -> Sizes:
     try:
         with torch.no_grad():
             reading = encoder.eval().read({"input_ids": ids, "attention_mask": mask}, states=True)
-    except (IndexError, RuntimeError) as error:
+    # A decoder asks for inputs of its own, a model of pictures for pictures.
+    except (AttributeError, *UNFIT) as error:
         raise UsageError(
             f"expected a {who} that reads the {count(length, 'token')} of 'data.lengths', "
             f"got {' '.join(str(error).split())}; lower the lengths or choose another model"
@@ -226,6 +228,11 @@ def _from_config(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: Any
             advice = f"did you mean {near[0]!r}?" if near else "leave it out"
             raise UsageError(f"expected fields of a {kind} in 'model.config', got {name!r}; {advice}")
     fields = {"vocab_size": theirs.vocab_size, "pad_token_id": tokenizer.pad_token_id, **fields}
+    if isinstance(fields["vocab_size"], int) and fields["vocab_size"] < len(tokenizer):
+        raise UsageError(
+            f"expected a vocab_size of at least the {count(len(tokenizer), 'token')} of the tokenizer in "
+            f"'model.config', got {fields['vocab_size']}; leave it out"
+        )
     if recipe.head == "sequence-classification":
         fields |= {"id2label": theirs.id2label, "label2id": theirs.label2id}
     try:
@@ -234,7 +241,7 @@ def _from_config(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: Any
         config.architectures = config.architectures or []
         auto: Any = AutoModel if recipe.head is None else _HEADED[recipe.head]
         return auto.from_config(config, dtype=torch.float32)
-    except (TypeError, ValueError) as error:
+    except UNFIT as error:
         raise UsageError(
             f"expected fields of a {kind} that go together in 'model.config', got {fields} "
             f"({' '.join(str(error).split())}); change them"

@@ -1,6 +1,5 @@
 """Texts with planted facts, made when they are asked for: nothing is stored, and a number names a text for ever."""
 
-import gzip
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
+from narrows.data.files import UNREADABLE, open_text
 from narrows.data.planted import PlantedFacts, PlantedText, words_of
 from narrows.errors import UsageError
 from narrows.training.planted.recipe import PlantedDataSection
@@ -79,9 +79,9 @@ def collate_texts(texts: Sequence[PlantedText]) -> dict[str, Tensor]:
 
 def _words(path: Path) -> list[str]:
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
+        with open_text(path) as file:
             return words_of(file.read())
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise UsageError(
             f"expected running text in {path}, got a file that cannot be read ({error}); check the path and --data"
         ) from error

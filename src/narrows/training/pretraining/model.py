@@ -4,7 +4,6 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from narrows._plural import count
@@ -12,7 +11,7 @@ from narrows.errors import UsageError
 from narrows.funnel import FunnelConfig, preset
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
-from narrows.training.heads import load_with_head
+from narrows.training.heads import UNFIT, load_with_head
 from narrows.training.pretraining.recipe import PretrainingModelSection, PretrainingRecipe
 from narrows.training.tasks import find_checkpoint
 
@@ -96,7 +95,10 @@ def build_model(recipe: PretrainingRecipe, config: Any, *, runs: Path | None = N
     if section.checkpoint is None:
         try:
             model = AutoModelForMaskedLM.from_config(config)
-        except ValueError as error:
+        except UsageError:
+            # Of a family of narrows: it says it all.
+            raise
+        except UNFIT as error:
             raise _unfit(config, error) from error
     else:
         folder = checkpoint_folder(find_checkpoint(section.checkpoint, runs))
@@ -147,7 +149,7 @@ def _of_family(section: PretrainingModelSection, tokenizer: Any) -> Any:
     except UsageError:
         # Of a family of narrows: it says it all.
         raise
-    except (TypeError, ValueError, StrictDataclassError) as error:
+    except UNFIT as error:
         raise _unfit(default, error) from error
 
 

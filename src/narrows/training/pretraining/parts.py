@@ -1,5 +1,6 @@
 """What all runs over raw text have in common: rows, batches, and a trainer over them."""
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -62,6 +63,7 @@ def prepare(
 
     Args:
         tunes: whether rows to evaluate on are wanted, where the recipe has any.
+        processes: that the run is split over.
     """
     corpus = corpus_of(recipe, tokenizer, data, folder)
     rows = rows_of(recipe, corpus, held_out=False)
@@ -72,7 +74,8 @@ def prepare(
         epochs = 1.0 if optimiser.epochs is None else optimiser.epochs
         number = int(epochs * len(rows)) // recipe.batch_rows
     batches = RowPlan(rows=len(rows), batch_rows=recipe.batch_rows, batches=number, seed=optimiser.seed)
-    steps = optimiser.steps or -(-len(batches) // optimiser.accumulation)
+    # Of the batches each process takes its share.
+    steps = optimiser.steps or math.ceil(math.ceil(len(batches) / processes) / optimiser.accumulation)
     return Prepared(
         rows=rows,
         tune=rows_of(recipe, corpus, held_out=True) if tunes and recipe.data.tunes else None,

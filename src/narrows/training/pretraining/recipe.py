@@ -110,7 +110,7 @@ class PretrainingOptimiser(OptimiserSection):
     steps: int | None = Field(None, ge=1)
     epochs: float | None = Field(None, gt=0, le=1000)  # type: ignore[assignment]
     learning_rate: float | None = Field(None, gt=0)  # type: ignore[assignment]
-    warmup: float | None = Field(None, ge=0, le=1)  # type: ignore[assignment]
+    warmup: float | None = Field(None, ge=0, lt=1)  # type: ignore[assignment]
     beta2: float = Field(0.99, gt=0, lt=1)
     dropout: float = Field(0.1, ge=0, lt=1)
     gradient_checkpointing: bool = False

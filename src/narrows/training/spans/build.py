@@ -17,6 +17,7 @@ from narrows.deformer.bert import BertLayer
 from narrows.deformer.convert import convert_checkpoint, from_pretrained_encoder
 from narrows.errors import UsageError
 from narrows.evaluation.metrics import squad_scores
+from narrows.evaluation.resuming import require_unique
 from narrows.evaluation.span_models import layout_of
 from narrows.evaluation.spans import predict_spans
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
@@ -168,6 +169,11 @@ def _deformer_parts(
     features = evaluate = None
     if recipe.data.tune:
         examples, features = _tune(recipe, tokenizer, data)
+        if not any(example.answers for example in examples):
+            raise UsageError(
+                f"expected questions with an answer in the tune data of {recipe.name}, by which a DeFormer's best "
+                "checkpoint is chosen, got none; name others, or leave `tune` out"
+            )
         evaluate = partial(_score_answerable, examples=examples, features=features, tokenizer=tokenizer)
 
     def save(folder: Path) -> None:
@@ -235,6 +241,7 @@ def _store_lower_states(
 def _tune(recipe: SpanRecipe, tokenizer: Any, data: Path) -> tuple[Sequence[QAExample], list[SpanFeature]]:
     """Examples of the tune data, and their windows."""
     examples = evenly_spread(read_parts(recipe.data.tune, data, seed=recipe.optimiser.seed), recipe.data.tune_limit)
+    require_unique(example.id for example in examples)
     encoder = SpanEncoder(
         tokenizer,
         max_question_tokens=recipe.data.max_question_tokens,

@@ -8,9 +8,12 @@ from pydantic import Field
 
 from narrows._plural import count
 from narrows.errors import RecipeError
-from narrows.training.sections import CardText, FineTuningSection, Recipe, Section
+from narrows.training.sections import CardText, FineTuningSection, Recipe, Section, require_once
 
 __all__ = ["DataPart", "DataSection", "LossSection", "ModelSection", "SpanRecipe", "TuneSection"]
+
+# Formats whose articles a split names.
+_WITH_TITLES = ("squad", "cloze")
 
 
 class ModelSection(Section):
@@ -54,12 +57,12 @@ class DataPart(Section):
         format: `squad` (v1.1 or v2.0 JSON), `qamr` (JSONL), `pairs` (questions and texts without labels), or
             `cloze` (running text, out of which questions are made; see `narrows.data.cloze`).
         file: path under the data folder, or under that of the runs, which is looked at first.
-        split: JSON file with lists of titles by part, and the part taken.
+        split: of `squad` and `cloze`: JSON file with lists of titles by part, and the part taken.
         part: name of that part.
         answers: keep all questions, or only those with or without an answer.
         negatives: share of questions repeated with another passage that does not answer.
         join: contexts in a passage; above 1 the neighbours of an example's context in the file stand around it.
-        times: how often the part is seen in an epoch.
+        times: how often the part is seen in an epoch; of training data only.
     """
 
     format: Literal["squad", "qamr", "pairs", "cloze"]
@@ -115,7 +118,8 @@ class SpanRecipe(Recipe):
         """Losses and what they need, and keys that are of DeFormers only or of other encoders only.
 
         Raises:
-            RecipeError: a distillation without a teacher, no loss at all, or a key that the model has no use for.
+            RecipeError: a distillation without a teacher, no loss at all, or a key that the model or a part of the data
+                has no use for.
         """
         if (self.losses.kd or self.losses.lrs) and self.teacher is None:
             raise RecipeError(
@@ -124,6 +128,7 @@ class SpanRecipe(Recipe):
             )
         if not (self.losses.task or self.losses.kd or self.losses.lrs):
             raise RecipeError(f"expected a loss above 0 in {path}, got 0 for task, kd and lrs; raise one of them")
+        self._check_parts(path)
         if self.model.split_layer is None:
             self._check_encoder(path)
         elif self.model.head is not None:
@@ -131,6 +136,19 @@ class SpanRecipe(Recipe):
                 f"expected no 'model.head' in {path} beside 'model.split_layer', whose head is plain, got "
                 f"{self.model.head!r}; leave one of them out"
             )
+
+    def _check_parts(self, path: Path) -> None:
+        require_once(self.data.tune, "tune", path)
+        for part in (*self.data.train, *self.data.tune):
+            if (part.split is None) != (part.part is None):
+                raise RecipeError(
+                    f"expected `split` and `part` together in {path}, got one for {part.file}; give both or none"
+                )
+            if part.split is not None and part.format not in _WITH_TITLES:
+                raise RecipeError(
+                    f"expected no `split` in {path} for the format {part.format}, which has no titles, got "
+                    f"{part.split!r}; leave it out"
+                )
 
     def _check_encoder(self, path: Path) -> None:
         of_deformers = {

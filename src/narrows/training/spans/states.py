@@ -81,9 +81,12 @@ def store_states(
     name = _name(model, sides, batch_tokens)
     path, ledger = folder / f"{name}.f32", folder / f"{name}.json"
     total = sum(len(side.ids) for side in sides)
-    done = json.loads(ledger.read_text(encoding="utf-8"))["batches"] if ledger.is_file() else 0
+    size = total * width * 4
+    # A ledger alone tells nothing: somebody may have deleted the large file beside it.
+    kept = ledger.is_file() and path.is_file() and path.stat().st_size == size
+    done = json.loads(ledger.read_text(encoding="utf-8"))["batches"] if kept else 0
     if done == 0:
-        _reserve(path, total * width * 4)
+        _reserve(path, size)
     if done < len(batches):
         states = np.memmap(path, dtype=np.float32, mode="r+", shape=(total, width))
         _fill(model, states, sides, batches, done=done, ledger=ledger, quiet=quiet)

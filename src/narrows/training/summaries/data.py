@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from narrows._plural import count
 from narrows.data import SummaryExample, TokenCache, TokenizedTexts, normalize_title, read_split, read_summaries
-from narrows.data.files import open_text, unreadable
+from narrows.data.files import UNREADABLE, open_text, unreadable
 from narrows.data.long_inputs import InputEncoder
 from narrows.data.span_corruption import corrupt_spans, corrupted_lengths
 from narrows.errors import UsageError
@@ -248,26 +248,29 @@ class CorruptedRows(Dataset[Row]):
         self._windows: list[list[tuple[int, int, int]]] = []
         self.stages: list[Stage] = []
         self.cuts: list[Cut] = []
+        # Records are stretches of the longest stage in all of them: what one leaves of an epoch, the next takes.
+        stretches = [
+            stretch
+            for piece, length in enumerate(tokens.lengths().tolist())
+            for stretch in _windows(piece, 0, length, max_tokens=max(longest for longest, _ in stages))
+        ]
+        if not stretches:
+            raise UsageError(
+                f"expected text of at least {count(_LEAST_TOKENS, 'token')} to take spans out of, got less; "
+                "name more data"
+            )
         for max_tokens, share in stages:
-            # With its end of text an input is no longer than a window, since a span becomes one sentinel.
-            size = max_tokens - 1
-            windows = [
-                (piece, start, min(start + size, length))
-                for piece, length in enumerate(tokens.lengths().tolist())
-                for start in range(0, length, size)
-                if min(start + size, length) - start >= _LEAST_TOKENS
-            ]
-            if not windows:
-                raise UsageError(
-                    f"expected text of at least {count(_LEAST_TOKENS, 'token')} to take spans out of, got less; "
-                    "name more data"
-                )
+            windows: list[tuple[int, int, int]] = []
+            records: list[list[int]] = []
+            for stretch in stretches:
+                own = _windows(*stretch, max_tokens=max_tokens)
+                records += [list(range(len(windows), len(windows) + len(own)))] * times[stretch[0]]
+                windows += own
             lengths = [
                 sum(corrupted_lengths(end - start, sentinels=len(sentinels), **self._options)) + 2
                 for _, start, end in windows
             ]
             self._windows.append(windows)
-            records = [[row] for row, (piece, _, _) in enumerate(windows) for _ in range(times[piece])]
             self.stages.append(Stage(share, lengths, records))
 
     def __len__(self) -> int:
@@ -279,6 +282,14 @@ class CorruptedRows(Dataset[Row]):
         ids = self._tokens[piece][start:end].tolist()
         inputs, targets = corrupt_spans(ids, sentinels=self._sentinels, random=random, **self._options)
         return Row([*inputs, self._eos], [*targets, self._eos])
+
+
+def _windows(piece: int, start: int, end: int, *, max_tokens: int) -> list[tuple[int, int, int]]:
+    """Windows over tokens `start` to `end` of a piece, for inputs of at most `max_tokens`."""
+    # With its end of text an input is no longer than a window, since a span becomes one sentinel.
+    size = max_tokens - 1
+    cuts = [(piece, first, min(first + size, end)) for first in range(start, end, size)]
+    return [cut for cut in cuts if cut[2] - cut[1] >= _LEAST_TOKENS]
 
 
 def collate_rows(rows: Sequence[Row], *, pad: int, start: int) -> dict[str, Tensor]:
@@ -337,5 +348,5 @@ def _pieces(path: Path) -> Iterator[str]:
                 piece = "".join(lines)
                 if piece and not piece.isspace():
                     yield piece
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise unreadable(path, error) from error

@@ -13,7 +13,7 @@ from narrows.data.span_corruption import corrupted_lengths
 from narrows.errors import RecipeError, UsageError
 from narrows.hf.sentencepiece import SENTINELS
 from narrows.hf.trained_inputs import TrainedInputs, check_dtype
-from narrows.training.sections import CardText, OptimiserSection, Recipe, Section
+from narrows.training.sections import CardText, OptimiserSection, Recipe, Section, require_once
 
 __all__ = [
     "CorruptionSection",
@@ -90,7 +90,7 @@ class DataPart(Section):
         split: JSON file with lists of ids by part, and the part taken.
         part: name of that part.
         references: train on the first summary of a record, or on each of them.
-        times: how often the part is seen in an epoch.
+        times: how often the part is seen in an epoch; of training data only.
     """
 
     format: Literal[
@@ -172,7 +172,7 @@ class SummaryOptimiser(OptimiserSection):
     schedule: Literal["constant", "linear"] = "constant"
     gradient_checkpointing: bool = False
     learning_rate: float = Field(1e-3, gt=0)
-    warmup: float = Field(0.0, ge=0, le=1)
+    warmup: float = Field(0.0, ge=0, lt=1)
     weight_decay: float = Field(0.0, ge=0)
     layer_decay: float = Field(1.0, ge=1, le=1)
     max_grad_norm: float = Field(0.0, ge=0)
@@ -292,6 +292,7 @@ class SummaryRecipe(Recipe):
                 )
 
     def _check_data(self, path: Path) -> None:
+        require_once(self.data.tune, "tune", path)
         for part in (*self.data.train, *self.data.tune):
             if part.format == "text" and not self.corrupts:
                 raise RecipeError(
