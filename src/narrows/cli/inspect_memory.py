@@ -1,6 +1,6 @@
 """`narrows inspect memory`: what training or using a LongT5-Mulla takes, and what fits a budget."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
@@ -89,6 +89,7 @@ def memory(
 
     chosen = dtype or ("float32" if inference else "bfloat16")
     check_dtype(chosen)
+    known = cast(Literal["float32", "bfloat16"], chosen)
 
     size = _Size(length, batch, parse_size(budget))
     from narrows.inspection.memory_plan import check_sizes, describe_config
@@ -106,7 +107,7 @@ def memory(
         recompute=recompute,
     )
     found = _find(
-        Run(config, not inference, chosen, optimizer, checkpointing, target_length), size, check=check, quiet=quiet
+        Run(config, not inference, known, optimizer, checkpointing, target_length), size, check=check, quiet=quiet
     )
     if json:
         options.emit_json(_figures(found, size))

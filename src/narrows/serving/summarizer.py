@@ -219,8 +219,10 @@ def _truncation(how: str | Truncation | None, trained: TrainedInputs | None) -> 
     """One that is named as the model's own is that one, options and all: use reads what training read."""
     if how is not None and not isinstance(how, str):
         return how
-    options = {"name": how or "head"} if trained is None else trained.truncation_named(how or "head")
-    return truncation(options.pop("name"), **options)
+    name = how or "head"
+    if trained is None:
+        return truncation(name)
+    return trained._replace(truncation=trained.truncation_named(name)).make_truncation()
 
 
 def _texts(documents: str | Sequence[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """WCEP (Gholipour Ghalandari et al. 2020): news articles on one event, and a sentence or two from Wikipedia.
 
-The authors' files hold `articles`, each with its `text`; copies on hubs (`ccdv/WCEP-10`) the texts alone, in `document`.
+The authors' files hold `articles`, each with its `text`; copies on hubs (`ccdv/WCEP-10`) their texts, in `document`.
 """
 
 from collections.abc import Iterator
