@@ -74,6 +74,20 @@ def test_a_prefix_is_the_models_or_the_calls(ask, tiny_seq2seq, data, tmp_path, 
     assert (tmp_path / "own" / "evaluation" / "test-prefix-a_b_.jsonl").is_file()
 
 
+def test_a_truncation_named_as_the_models_own_keeps_its_options(tiny_seq2seq, data, tmp_path, capsys) -> None:
+    shutil.copytree(tiny_seq2seq("t5"), tmp_path / "own")
+    config = json.loads((tmp_path / "own" / "config.json").read_text())
+    noted = {"max_input_tokens": 24, "truncation": {"name": "head+tail", "head_share": 0.25}}
+    (tmp_path / "own" / "config.json").write_text(json.dumps({**config, "narrows_inputs": noted}))
+    for given, expected in (
+        ([], noted["truncation"]),
+        (["--truncation", "head+tail"], noted["truncation"]),
+        (["--truncation", "head"], {"name": "head"}),
+    ):
+        assert main(["evaluate", str(tmp_path / "own"), str(data), "--json", "--max-new-tokens", "3", *given]) == 0
+        assert json.loads(capsys.readouterr().out)["reading"]["truncation"] == expected
+
+
 def test_a_stopped_evaluation_goes_on(ask, tmp_path, monkeypatch) -> None:
     ask("mulla", "--json", *READ)
     path = tmp_path / "mulla.jsonl"

@@ -128,13 +128,16 @@ def test_nearly_all_is_not_shown_as_all() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["mask", "funnels"], "expected a family, one of deformer, mulla, local, tglobal, full, got 'funnels'"),
+        (["mask", "funnels"], "expected a family, one of deformer, mulla, funnel, local, tglobal, full, got 'funnels'"),
         (["mask", "mulla", "--split-layer", "2"], "`split_layer` must come with deformer, got it with mulla"),
         (["mask", "local", "--variant", "fixed"], "`variant` must come with mulla, got it with local; leave it out"),
         (["mask", "mulla", "--length", "0"], "`length` must be at least 1, got 0; choose a larger one"),
         (["mask", "mulla", "--local-radius", "0"], "`local_radius` must be at least 1, got 0; choose a larger one"),
         (["mask", "mulla", "--pooling-rate", "1"], "`pooling_rate` must be at least 2, got 1; choose a larger one"),
-        (["mask", "full", "--view", "reach"], "`view` must be mask where every key is a token, got reach for full"),
+        (
+            ["mask", "full", "--view", "reach"],
+            "`view` must be mask where a query sees one kind of keys, got reach for full",
+        ),
         (["mask", "full", "-o", "p.jpg"], "expected a file name that ends in .png, got p.jpg; the picture is a PNG"),
         (["levels", "nowhere.txt"], "expected a folder or a file, but nowhere.txt does not exist; check the path"),
     ],

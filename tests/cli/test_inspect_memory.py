@@ -76,6 +76,8 @@ def test_a_text_that_does_not_fit_is_told_with_one_that_does(capsys, tiny) -> No
         (("--length", 0), "`length` must be at least 1, got 0"),
         (("--layers", 0), "`num_layers` must be at least 1, got 0"),
         (("--num-levels", 3), "`num_levels` must be None for the dynamic variant"),
+        (("--dtype", "float16"), "got float16, in which T5's unscaled attention scores overflow; use bfloat16"),
+        (("--dtype", "int8"), "expected a dtype of float32 or bfloat16, got 'int8'; choose one of them"),
         (("--inference", "--recompute"), "expected no --recompute with --inference"),
         (("--inference", "--checkpointing"), "expected no --checkpointing with --inference"),
     ],

@@ -188,6 +188,34 @@ def test_parallel_files_that_do_not_fit_are_refused(tmp_path):
     fails(source, "multi-news", r"line 3: .* got summaries without sources; fetch both files again")
 
 
+@pytest.mark.parametrize(
+    ("layout", "record", "document", "summary"),
+    [
+        (
+            "arxiv",
+            {"article": "we study .\n it is .\n", "abstract": " short .\n end .", "section_names": "introduction"},
+            ("we study .\nit is .",),
+            "short .\nend .",
+        ),
+        ("pubmed", {"article": "we study .", "abstract": "<S> short . </S>"}, ("we study .",), "short ."),
+        ("govreport", {"report": "Background\nOne.", "summary": "Found."}, ("Background\nOne.",), "Found."),
+        ("wcep", {"document": ["One.", " ", "Two."], "summary": "It rained."}, ("One.", "Two."), "It rained."),
+        (
+            "wcep-10",
+            {"document": [f"Text {n}." for n in range(12)], "summary": "It rained."},
+            tuple(f"Text {n}." for n in range(10)),
+            "It rained.",
+        ),
+        ("multi-news", {"document": "One.\nMore. ||||| Two.", "summary": "– Both."}, ("One.\nMore.", "Two."), "Both."),
+    ],
+)
+def test_copies_on_hubs_hold_texts(tmp_path, layout, record, document, summary):
+    path = write_lines(tmp_path / "train.jsonl", record)
+    assert read(path, layout) == [SummaryExample("1", document, (summary,))]
+    for key in record.keys() & {"document", "summary", "abstract", "report"}:
+        fails(write_lines(tmp_path / "bad.jsonl", {**record, key: 3}), layout, f"line 1: expected '{key}' to be")
+
+
 def test_govreport_reads_what_a_list_of_ids_names(tmp_path):
     for folder in ("split_ids", "gao", "crs"):
         (tmp_path / folder).mkdir()

@@ -199,9 +199,17 @@ def test_every_family_draws_itself_with_its_defaults() -> None:
 @pytest.mark.parametrize(
     ("family", "given_options", "sentence"),
     [
-        ("funnels", {}, "expected a family, one of deformer, mulla, local, tglobal, full, got 'funnels'; choose one"),
+        (
+            "funnels",
+            {},
+            "expected a family, one of deformer, mulla, funnel, local, tglobal, full, got 'funnels'; choose one",
+        ),
         ("mulla", {"split_layer": 2}, "`split_layer` must come with deformer, got it with mulla; leave it out"),
-        ("deformer", {"length": 2}, "`length` must come with mulla or local or tglobal or full, got it with deformer"),
+        (
+            "deformer",
+            {"length": 2},
+            "`length` must come with mulla or funnel or local or tglobal or full, got it with deformer",
+        ),
         ("full", {"colour": 2}, "`colour` must come with no family, got it with full; leave it out"),
         ("mulla", {"length": 0}, "`length` must be at least 1, got 0; choose a larger one"),
         ("full", {"length": LONGEST + 1}, "`length` must be at most 1,048,576, got 1,048,577; choose a smaller one"),
@@ -258,3 +266,25 @@ def test_defaults_are_those_of_the_model() -> None:
     for variant in ("dynamic", "fixed"):
         assert make_pyramid(variant=variant) == MullaT5Config(variant=variant).pyramid
     assert options_of("mulla")["local_radius"] == MullaT5Config().local_radius
+
+
+@pytest.mark.parametrize("length", [2, 9, 16, 31])
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_funnel_has_the_queries_and_keys_of_its_model(length: int, size: int) -> None:
+    from narrows.funnel import FunnelConfig, FunnelModel
+
+    sizes = {"d_model": 8, "n_head": 2, "d_head": 4, "d_inner": 8, "vocab_size": 11}
+    config = FunnelConfig(block_sizes=[2, 2, 2], pooling_size=size, funnel_backend="reference", **sizes)
+    model = FunnelModel(config).eval()
+    with torch.no_grad():
+        shown = model(torch.ones(1, length, dtype=torch.long), output_attentions=True).attentions
+    patterns = {pattern.name: pattern for pattern in build("funnel", {"length": length, "pooling_size": size}).patterns}
+    layers = [weights for block in shown[:3] for weights in block]
+    assert len(layers) == 6
+    for layer, weights in enumerate(layers):
+        name = f"block {layer // 2 + 1}" + (("", "") if layer < 2 else (", first layer", ", other layers"))[layer % 2]
+        pattern = patterns[name]
+        assert (pattern.length, pattern.blocks[0].keys) == tuple(weights.shape[2:]), name
+        counts = count_pairs(pattern, runs_of(pattern))
+        assert counts.sees_whole_text and counts.full_pairs == length**2
+        assert sum(counts.visible_pairs) == weights[0, 0].numel()

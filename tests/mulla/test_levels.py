@@ -48,6 +48,19 @@ def test_every_query_sees_the_whole_text_when_levels_are_dynamic():
                 assert last.start == 0 and last.stop * span >= length > (last.stop - 1) * span
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("radius", "rate"), [(127, 8), (3, 2)])
+def test_every_length_up_to_64k_is_seen_whole_from_both_of_its_ends(radius, rate):
+    # What both ends see at the last level, all tokens between them see: their proxies lie between.
+    pyramid = Pyramid(radius, rate)
+    for length in range(1, 65_537):
+        slots = pyramid.lengths(length)
+        for position in (0, length - 1):
+            assert pyramid.visible(position, length)[-1] == range(slots[-1])
+        span = pyramid.span(len(slots) - 1)
+        assert slots[-1] * span >= length > (slots[-1] - 1) * span
+
+
 def test_levels_end_with_the_first_that_is_no_longer_than_the_radius():
     assert Pyramid(127, 8).lengths(127) == (127,)
     assert Pyramid(127, 8).lengths(128) == (128, 16)

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, T5Config
 
 from narrows import Summarizer
+from narrows.data.truncation import Windows
 from narrows.errors import ConversionError, UsageError
 from narrows.hf.register import register_all
 from narrows.hf.seq2seq import load_seq2seq, require_known_tokens
@@ -109,6 +110,21 @@ def test_bad_input_is_one_sentence(documents, options, text, tiny_seq2seq) -> No
         summarizer.summarize(documents, **options)
 
 
+def test_a_truncation_named_as_the_models_own_is_that_one(trained, monkeypatch) -> None:
+    tokens = len(trained.tokenizer(TEXT, add_special_tokens=False).input_ids)
+    monkeypatch.setattr(
+        trained.model.config,
+        "narrows_inputs",
+        {"max_input_tokens": 20, "truncation": {"name": "windows", "overlap": 3}},
+    )
+    # With the default, an overlap of 128, nothing could be read at all.
+    found = trained.summarize(TEXT, truncation="windows", max_new_tokens=3)
+    assert (found.tokens_read, found.truncation.parts) == (tokens, -(-(tokens - 3) // 16))
+    assert trained.summarize(TEXT, truncation="head+tail", max_new_tokens=3).tokens_read == 19
+    whole = Windows(overlap=3)
+    assert trained.summarize(TEXT, truncation=whole, max_new_tokens=3).summary == found.summary
+
+
 def test_unknown_words_among_known_ones_are_read(tiny_seq2seq) -> None:
     summarizer = Summarizer.from_pretrained(tiny_seq2seq("mulla"), device="cpu")
     known = summarizer.summarize("a boat", max_new_tokens=2).tokens_read
@@ -128,7 +144,7 @@ def test_a_text_that_leaves_no_token_is_refused(tiny_seq2seq, monkeypatch) -> No
         summarizer.summarize("a boat")
 
 
-@pytest.mark.parametrize("dtype", ["float16", "fp16", "half"])
+@pytest.mark.parametrize("dtype", ["float16", "fp16", "half", "torch.float16", "FP16"])
 def test_fp16_is_refused_with_the_reason(dtype, tiny_seq2seq) -> None:
     with pytest.raises(UsageError, match=f"got {dtype}, in which T5's unscaled .* scores overflow; use bfloat16"):
         Summarizer.from_pretrained(tiny_seq2seq("t5"), dtype=dtype)

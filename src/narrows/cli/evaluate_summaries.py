@@ -185,9 +185,11 @@ def _reading(config: Any, model: str, given: Mapping[str, Any]) -> dict[str, Any
         prefix = trained.prefix
     # Left out where there is none: a file of an evaluation from before there were prefixes is gone on with.
     before = {"prefix": prefix} if prefix else {}
-    if given["truncation"] is not None or trained is None:
-        return {"max_input_tokens": length, "truncation": {"name": given["truncation"] or "head"}, **before}
-    return {"max_input_tokens": length, "truncation": dict(trained.truncation), **before}
+    if trained is None:
+        how: Mapping[str, Any] = {"name": given["truncation"] or "head"}
+    else:
+        how = trained.truncation_named(given["truncation"] or trained.truncation["name"])
+    return {"max_input_tokens": length, "truncation": dict(how), **before}
 
 
 def _writing(generation: Any, given: Mapping[str, Any]) -> dict[str, Any]:

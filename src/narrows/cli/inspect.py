@@ -33,6 +33,13 @@ SplitLayer = Annotated[
 QuestionTokens = Annotated[
     int | None, typer.Option("--question-tokens", help="Tokens of the question's side (deformer).", show_default="27")
 ]
+NumBlocks = Annotated[
+    int | None, typer.Option("--num-blocks", help="Blocks of the encoder (funnel).", show_default="3")
+]
+PoolingSize = Annotated[
+    int | None,
+    typer.Option("--pooling-size", help="Slots that one of the next block covers (funnel).", show_default="2"),
+]
 PassageTokens = Annotated[
     int | None, typer.Option("--passage-tokens", help="Tokens of the passage's side (deformer).", show_default="293")
 ]
@@ -56,6 +63,8 @@ def mask(
     split_layer: SplitLayer = None,
     question_tokens: QuestionTokens = None,
     passage_tokens: PassageTokens = None,
+    num_blocks: NumBlocks = None,
+    pooling_size: PoolingSize = None,
     view: Annotated[
         Literal["mask", "reach"],
         typer.Option("--view", help="Draw the visible keys, or the tokens that they cover."),
@@ -82,6 +91,8 @@ def mask(
         "split_layer": split_layer,
         "question_tokens": question_tokens,
         "passage_tokens": passage_tokens,
+        "num_blocks": num_blocks,
+        "pooling_size": pooling_size,
     }
     if output is not None:
         from narrows.inspection.plot import check_place
@@ -90,7 +101,8 @@ def mask(
     subject = build(family, {name: value for name, value in choices.items() if value is not None})
     if view == "reach" and all(len(pattern.blocks) == 1 for pattern in subject.patterns):
         raise UsageError(
-            f"`view` must be mask where every key is a token, got reach for {family} with these settings; leave it out"
+            f"`view` must be mask where a query sees one kind of keys, got reach for {family} with these settings; "
+            "leave it out"
         )
     looked_at = _look_at(subject, quiet=quiet)
     title = f"{family}: " + ", ".join(f"{name} {_number(value)}" for name, value in subject.settings.items())

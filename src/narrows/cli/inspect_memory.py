@@ -1,6 +1,6 @@
 """`narrows inspect memory`: what training or using a LongT5-Mulla takes, and what fits a budget."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
@@ -37,11 +37,12 @@ _Layers = Annotated[
 ]
 _TargetLength = Annotated[int, typer.Option("--target-length", min=1, help="Tokens that are written.")]
 _Inference = Annotated[bool, typer.Option("--inference", help="Reading and greedy writing, without gradients.")]
+# A plain text, so that fp16 is refused with its reason.
 _Dtype = Annotated[
-    Literal["float32", "bfloat16"] | None,
+    str | None,
     typer.Option(
         "--dtype",
-        help="Number format; training keeps its weights in float32.",
+        help="Number format: float32 or bfloat16; training keeps its weights in float32.",
         show_default="bfloat16 in training, float32 with --inference",
     ),
 ]
@@ -83,7 +84,12 @@ def memory(
     The model's own code is run over tensors without memory, and carried on to the length; --check measures it.
     """
     _refuse_backward_options(inference=inference, checkpointing=checkpointing, recompute=recompute)
+    from narrows.hf.trained_inputs import check_dtype
     from narrows.inspection.sizes import parse_size
+
+    chosen = dtype or ("float32" if inference else "bfloat16")
+    check_dtype(chosen)
+    known = cast(Literal["float32", "bfloat16"], chosen)
 
     size = _Size(length, batch, parse_size(budget))
     from narrows.inspection.memory_plan import check_sizes, describe_config
@@ -100,9 +106,8 @@ def memory(
         feed_forward_chunk=feed_forward_chunk,
         recompute=recompute,
     )
-    chosen = dtype or ("float32" if inference else "bfloat16")
     found = _find(
-        Run(config, not inference, chosen, optimizer, checkpointing, target_length), size, check=check, quiet=quiet
+        Run(config, not inference, known, optimizer, checkpointing, target_length), size, check=check, quiet=quiet
     )
     if json:
         options.emit_json(_figures(found, size))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from narrows.data import Truncation, truncation
 from narrows.errors import ConversionError, UsageError
 
-__all__ = ["SEQ2SEQ_TYPES", "TrainedInputs", "check_dtype", "note_inputs", "trained_inputs"]
+__all__ = ["SEQ2SEQ_TYPES", "TrainedInputs", "check_dtype", "is_fp16", "note_inputs", "trained_inputs"]
 
 SEQ2SEQ_TYPES = ("narrows-mulla-t5", "longt5", "t5", "mt5", "umt5")
 """Types of models that read a text and write one, as config.json names them."""
@@ -14,6 +14,8 @@ SEQ2SEQ_TYPES = ("narrows-mulla-t5", "longt5", "t5", "mt5", "umt5")
 # The config's field; transformers keeps fields that it does not know.
 _FIELD = "narrows_inputs"
 _DTYPES = ("float32", "bfloat16")
+# The names that people have for it, whatever their letters.
+_HALVES = ("float16", "fp16", "half")
 
 
 class TrainedInputs(NamedTuple):
@@ -29,10 +31,29 @@ class TrainedInputs(NamedTuple):
     truncation: Mapping[str, Any]
     prefix: str = ""
 
+    def truncation_named(self, name: str) -> dict[str, Any]:
+        """A truncation by its name, with the options it was trained with where it is that one.
+
+        Example:
+            >>> TrainedInputs(512, {"name": "windows", "overlap": 9}).truncation_named("windows")
+            {'name': 'windows', 'overlap': 9}
+        """
+        return dict(self.truncation) if name == self.truncation["name"] else {"name": name}
+
     def make_truncation(self) -> Truncation:
         """The truncation itself."""
         options = dict(self.truncation)
         return truncation(options.pop("name"), **options)
+
+
+def is_fp16(dtype: str) -> bool:
+    """Whether a name means fp16.
+
+    Example:
+        >>> [is_fp16(name) for name in ("torch.float16", "FP16", "bfloat16")]
+        [True, True, False]
+    """
+    return dtype.lower().removeprefix("torch.") in _HALVES
 
 
 def check_dtype(dtype: str) -> None:
@@ -41,7 +62,7 @@ def check_dtype(dtype: str) -> None:
     Raises:
         UsageError: fp16, in which T5's scores overflow, or another one.
     """
-    if dtype in ("float16", "fp16", "half"):
+    if is_fp16(dtype):
         raise UsageError(
             f"expected a dtype of float32 or bfloat16, got {dtype}, in which T5's unscaled attention scores overflow; "
             "use bfloat16"

@@ -16,7 +16,7 @@ from narrows.errors import UsageError
 from narrows.inspection.patterns import LONGEST, Block, Pattern, Subject
 from narrows.mulla.levels import LOCAL_RADIUS, VARIANTS, Pyramid, covered_tokens
 
-__all__ = ["Variant", "deformer", "full", "local", "make_pyramid", "mulla", "pyramid_pattern", "tglobal"]
+__all__ = ["Variant", "deformer", "full", "funnel", "local", "make_pyramid", "mulla", "pyramid_pattern", "tglobal"]
 
 Variant = Literal["fixed", "dynamic"]
 
@@ -183,6 +183,53 @@ def pyramid_pattern(pyramid: Pyramid, length: int) -> Pattern:
         covered = covered_tokens(torch.tensor([length]), pyramid, level, length=length)[0].numpy()
         blocks.append(Block(f"level {level + 1}", _borders(covered)))
     return Pattern("encoder", length, tuple(blocks), lambda query: pyramid.visible(query, length))
+
+
+def funnel(*, length: int = 16_384, num_blocks: int = 3, pooling_size: int = 2) -> Subject:
+    """Full attention among ever fewer slots: in the first layer of a block, its slots ask those of the block before.
+
+    The first token stays alone in its slot, and nothing is truncated, which is a Funnel's default.
+
+    Args:
+        length: tokens.
+        num_blocks: blocks of the encoder, at least 1.
+        pooling_size: slots that one of the next block covers, at least 2.
+
+    Raises:
+        UsageError: a number is out of its range.
+
+    Example:
+        >>> found = funnel(length=9, num_blocks=2).patterns
+        >>> [(pattern.name, pattern.length, pattern.blocks[0].keys) for pattern in found]
+        [('block 1', 9, 9), ('block 2, first layer', 5, 9), ('block 2, other layers', 5, 5)]
+    """
+    # With them comes transformers, which most patterns do not wait for.
+    from narrows.funnel.pooling import Pooling, Slots
+
+    _require_length("length", length)
+    _require("num_blocks", num_blocks, 1)
+    _require("pooling_size", pooling_size, 2)
+    pooling, slots = Pooling(size=pooling_size), Slots(length)
+    keys = _slots_block("tokens", slots, length)
+    patterns = [_all_see("block 1", keys.keys, keys)]
+    for block in range(2, num_blocks + 1):
+        slots = pooling.slots(slots)
+        pooled = _slots_block(f"slots of block {block}", slots, length)
+        patterns.append(_all_see(f"block {block}, first layer", pooled.keys, keys))
+        patterns.append(_all_see(f"block {block}, other layers", pooled.keys, pooled))
+        keys = pooled
+    settings = {"length": length, "num_blocks": num_blocks, "pooling_size": pooling_size}
+    return Subject(settings, tuple(patterns))
+
+
+def _slots_block(name: str, slots: Any, length: int) -> Block:
+    """Where each slot begins: the first at the first token, the others as evenly as their stride."""
+    starts = slots.first + slots.stride * np.arange(slots.length, dtype=np.int64)
+    return Block(name, np.append(starts.clip(0, length), length))
+
+
+def _all_see(name: str, queries: int, keys: Block) -> Pattern:
+    return Pattern(name, queries, (keys,), lambda query: (range(keys.keys),))
 
 
 def local(*, length: int = 16_384, local_radius: int = LOCAL_RADIUS) -> Subject:

@@ -42,10 +42,15 @@ class Pattern(NamedTuple):
 
     name: str
     length: int
-    """Tokens, each of which is a query."""
+    """Queries: the tokens, or in a layer that pools them, their slots."""
     blocks: tuple[Block, ...]
     see: Callable[[int], Sequence[range]]
     """The run of keys that a query sees in each block."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the text, all of which the keys of a block cover."""
+        return int(self.blocks[0].borders[-1])
 
 
 class Subject(NamedTuple):
@@ -59,7 +64,7 @@ class Counts(NamedTuple):
     """Numbers of a pattern; a reach is the tokens behind the keys that a query sees."""
 
     length: int
-    """Tokens, each of which is a query."""
+    """Tokens of the text."""
     visible_pairs: tuple[int, ...]
     """Query-key pairs in each block."""
     least_reach: tuple[int, ...]
@@ -135,7 +140,7 @@ def count_pairs(pattern: Pattern, runs: Runs) -> Counts:
     reach = covered[..., 1] - covered[..., 0]
     widths = (runs[..., 1] - runs[..., 0]).sum(1, dtype=np.int64)
     return Counts(
-        length=pattern.length,
+        length=pattern.tokens,
         visible_pairs=tuple(widths.tolist()),
         least_reach=tuple(reach.min(1).tolist()),
         mean_reach=tuple(reach.mean(1).tolist()),

@@ -66,7 +66,7 @@ def grid(pattern: Pattern, room: int, *, tokens_only: bool = False) -> Grid:
         room: characters of a line that the blocks share, the lines between them not counted.
         tokens_only: one block of the tokens, as `finest_blocks` wants it.
     """
-    keys = [pattern.length] if tokens_only else [block.keys for block in pattern.blocks]
+    keys = [pattern.tokens] if tokens_only else [block.keys for block in pattern.blocks]
     columns = fit(keys, room)
     rows = min(pattern.length, _MOST_ROWS)
     is_exact = rows == pattern.length and list(columns) == keys
@@ -112,7 +112,7 @@ def finest_blocks(pattern: Pattern, runs: Runs, *, rows: int, columns: int) -> U
         of its tokens.
     """
     covered = covered_runs(pattern, runs)
-    heights, edges = _borders(pattern.length, rows), _borders(pattern.length, columns)
+    heights, edges = _borders(pattern.length, rows), _borders(pattern.tokens, columns)
     finest = np.zeros((rows, columns), dtype=np.uint8)
     for index in range(len(pattern.blocks)):
         for row, queries in _strips(heights):

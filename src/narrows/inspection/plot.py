@@ -89,7 +89,7 @@ def _draw_shares(axes: Sequence[Any], pattern: Pattern, runs: Runs, name: str) -
             interpolation="nearest",
         )
         axis.set_title(": ".join(part for part in (name, block.name) if part), fontsize=9)
-        axis.set_xlabel("token" if block.keys == pattern.length else f"slot, of {block.keys:,}")
+        axis.set_xlabel("token" if block.keys == pattern.tokens else f"slot, of {block.keys:,}")
         axis.set_ylabel("query")
         for border in range(1, block.keys) if block.keys <= _MOST_LINES else ():
             axis.axvline(border, color="0.7", linewidth=0.5)
@@ -97,10 +97,10 @@ def _draw_shares(axes: Sequence[Any], pattern: Pattern, runs: Runs, name: str) -
 
 def _draw_reach(axis: Any, pattern: Pattern, runs: Runs, name: str) -> None:
     colors = require("matplotlib.colors", extra="report", purpose=_PURPOSE)
-    cells = min(pattern.length, _MOST_CELLS)
+    rows, columns = (min(number, _MOST_CELLS) for number in (pattern.length, pattern.tokens))
     axis.imshow(
-        finest_blocks(pattern, runs, rows=cells, columns=cells),
-        extent=(0, pattern.length, pattern.length, 0),
+        finest_blocks(pattern, runs, rows=rows, columns=columns),
+        extent=(0, pattern.tokens, pattern.length, 0),
         vmin=-0.5,
         vmax=len(pattern.blocks) + 0.5,
         cmap=colors.ListedColormap(_palette(len(pattern.blocks))),

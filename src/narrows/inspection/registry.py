@@ -15,6 +15,7 @@ __all__ = ["FAMILIES", "build", "options_of"]
 FAMILIES = {
     "deformer": "narrows.inspection.families:deformer",
     "mulla": "narrows.inspection.families:mulla",
+    "funnel": "narrows.inspection.families:funnel",
     "local": "narrows.inspection.families:local",
     "tglobal": "narrows.inspection.families:tglobal",
     "full": "narrows.inspection.families:full",

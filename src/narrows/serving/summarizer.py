@@ -105,7 +105,8 @@ class Summarizer:
             query: what the summary is to answer; None: the whole.
             max_input_tokens: longest input; None: all is read, or with a `truncation` what the model was trained on.
             truncation: what is read of longer texts: `head`, `head+tail`, `windows` (each is summarised) or
-                `retriever`, or one of `narrows.data`; None: `head`.
+                `retriever`, with the options that the model was trained with where it is the same one, or one of
+                `narrows.data`; None: `head`.
             num_beams: None: as the model's generation config says; 1 is greedy.
             max_new_tokens: None: as the model's generation config says.
             prefix: what the input begins with, such as plain T5's `summarize: `; None: what the model was trained with.
@@ -164,7 +165,7 @@ class Summarizer:
         prefix: str | None,
     ) -> InputEncoder:
         trained = self.trained
-        chosen = truncation("head" if how is None else how) if how is None or isinstance(how, str) else how
+        chosen = _truncation(how, trained)
         if limit is None and how is not None:
             if trained is None:
                 raise UsageError(
@@ -212,6 +213,16 @@ class _Told(StoppingCriteria):
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:  # pyright: ignore
         self._tell(1)
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
+
+
+def _truncation(how: str | Truncation | None, trained: TrainedInputs | None) -> Truncation:
+    """One that is named as the model's own is that one, options and all: use reads what training read."""
+    if how is not None and not isinstance(how, str):
+        return how
+    name = how or "head"
+    if trained is None:
+        return truncation(name)
+    return trained._replace(truncation=trained.truncation_named(name)).make_truncation()
 
 
 def _texts(documents: str | Sequence[str]) -> list[str]:

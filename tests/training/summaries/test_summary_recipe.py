@@ -66,6 +66,7 @@ _CORRUPT = {"objective": "span-corruption", "data.train": "[{format: text, file:
     [
         ({"optimiser.dtype": "float16"}, "got 'float16'; expected a dtype of .*, in which T5's unscaled attention"),
         ({"optimiser.dtype": "fp16"}, "in which T5's unscaled attention scores overflow; use bfloat16"),
+        ({"optimiser.dtype": "torch.float16"}, "in which T5's unscaled attention scores overflow; use bfloat16"),
         ({"optimiser.dtype": "int8"}, "got 'int8'; input should be 'float32' or 'bfloat16'"),
         ({"optimiser.layer_decay": "0.9"}, "expected a valid 'optimiser.layer_decay'"),
         ({"optimiser.optimiser": "adamw"}, "got 'optimiser.optimiser'; did you mean 'optimizer'?"),

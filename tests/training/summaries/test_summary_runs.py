@@ -97,6 +97,8 @@ def test_what_is_not_read_is_kept_a_line_a_record(summary_recipe, summaries_fold
     run = build_run(recipe, data=summaries_folder, output=tmp_path, quiet=True)
     lines = [json.loads(line) for line in (tmp_path / "truncation.jsonl").read_text().splitlines()]
     assert {line["max_input_tokens"] for line in lines} == {16, 24, 32}
+    # Of those too that are read whole.
+    assert len(lines) == 3 * run.plan.rows and not all(line["dropped"] for line in lines)
     assert lines[0].keys() == {
         *("id", "max_input_tokens", "tokens", "dropped", "parts", "target_tokens", "target_dropped"),
     }

@@ -2,7 +2,8 @@
 
 A file of ids (`split_ids/gao_train.ids`) stands for the reports that it names (`gao/*.json` beside `split_ids`).
 Records of a GAO report hold `report` and `highlight`, lists of sections; those of a CRS report hold `reports`, one
-section, and `summary`, a list of paragraphs. A section has `section_title`, `paragraphs` and `subsections`.
+section, and `summary`, a list of paragraphs. A section has `section_title`, `paragraphs` and `subsections`. Copies on
+hubs (`ccdv/govreport-summarization`) hold `report` and `summary` as texts.
 """
 
 from collections.abc import Iterator
@@ -44,6 +45,8 @@ def _records(path: Path) -> Iterator[Raw]:
 def _examples(record: Any, where: str, number: int) -> Iterator[SummaryExample]:
     if by_crs := isinstance(record, dict) and "reports" in record:
         report = "\n".join(_paragraphs(field(record, "reports", dict, where), where))
+    elif isinstance(record, dict) and isinstance(record.get("report"), str):
+        report = field(record, "report", str, where)
     else:
         report = _text(field(record, "report", list, where), where)
     if by_crs or "summary" in record:

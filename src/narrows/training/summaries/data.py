@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What was not read of a record at a stage's length, or not asked for of its summary."""
+    """What is not read of a record at a stage's length, and not asked for of its summary; 0 where nothing is cut."""
 
     id: str
     max_input_tokens: int
@@ -190,10 +190,7 @@ class SummaryRows(Dataset[Row]):
                 inputs, report = self._encode(encoder, record)
                 target = int(sizes[record.target])
                 cut = max(0, target - self._room)
-                if report.dropped or cut:
-                    self.cuts.append(
-                        Cut(record.id, max_tokens, report.tokens, report.dropped, report.parts, target, cut)
-                    )
+                self.cuts.append(Cut(record.id, max_tokens, report.tokens, report.dropped, report.parts, target, cut))
                 own = list(range(len(rows), len(rows) + len(inputs)))
                 rows += [(number, part) for part in range(len(inputs))]
                 lengths += [len(ids) + min(target, self._room) + 1 for ids in inputs]

@@ -12,7 +12,7 @@ from narrows.data import Truncation, truncation
 from narrows.data.span_corruption import corrupted_lengths
 from narrows.errors import RecipeError, UsageError
 from narrows.hf.sentencepiece import SENTINELS
-from narrows.hf.trained_inputs import TrainedInputs, check_dtype
+from narrows.hf.trained_inputs import TrainedInputs, check_dtype, is_fp16
 from narrows.training.sections import CardText, OptimiserSection, Recipe, Section, require_once
 
 __all__ = [
@@ -183,7 +183,7 @@ class SummaryOptimiser(OptimiserSection):
     @field_validator("dtype", mode="before")
     @classmethod
     def _does_not_overflow(cls, dtype: Any) -> Any:
-        if dtype in ("float16", "fp16", "half"):
+        if isinstance(dtype, str) and is_fp16(dtype):
             # Says why.
             check_dtype(dtype)
         return dtype
