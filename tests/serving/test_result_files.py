@@ -141,6 +141,38 @@ def test_other_texts_are_refused_or_done_again(tmp_path) -> None:
     np.testing.assert_array_equal(np.load(path), np.stack([_row(text).value for text in changed]))
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_refused_run_keeps_what_the_one_before_has_done(tmp_path, suffix) -> None:
+    path, texts = tmp_path / f"out{suffix}", [_text(n) for n in range(11)]
+    _write(path, texts, stop_after=3)
+    left = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+
+    def unreadable():
+        yield texts[0]
+        raise KeyboardInterrupt
+
+    for others in ([_text(99), *texts[1:]], [], unreadable()):
+        with pytest.raises((UsageError, KeyboardInterrupt)):
+            _write(path, others)
+        assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == left
+    with _open(path):
+        pass
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == left
+    assert _write(path, texts) == 2
+
+
+def test_a_run_that_did_nothing_leaves_nothing(tmp_path) -> None:
+    path = tmp_path / "out.npy"
+    with pytest.raises(KeyboardInterrupt), _open(path):
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
+    _write(path, [_text(0)], stop_after=1)
+    with pytest.raises(KeyboardInterrupt), _open(path, force=True) as file:
+        file.remaining([_text(1)])
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
+
+
 def test_other_settings_are_refused_or_begin_anew(tmp_path) -> None:
     path, texts = tmp_path / "out.npy", [_text(n) for n in range(5)]
     _write(path, texts, stop_after=1)

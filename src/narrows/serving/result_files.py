@@ -100,8 +100,9 @@ class ResultFile:
 
     def __exit__(self, *_: object) -> None:
         self._data.close()
-        if not self.totals.texts and not self._notes.closed:
-            # A run that was refused at its first text leaves nothing to go on from.
+        if not self._notes.closed and os.fstat(self._notes.fileno()).st_size <= len(self._first_line()):
+            # A run that was refused at its first text leaves nothing to go on from; by what is on disk, for what a run
+            # before has done may not have been compared yet.
             self._partial.unlink(missing_ok=True)
             self._journal.unlink(missing_ok=True)
         self._notes.close()
