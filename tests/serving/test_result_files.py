@@ -1,6 +1,7 @@
 """Files of results: what any reader of the format reads, whole or not at all, and going on where a run stopped."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -264,3 +265,40 @@ def test_a_run_that_waited_for_another_does_not_take_its_file(tmp_path, monkeypa
     with pytest.raises(UsageError, match="expected a new file to write to, got .*, which is there; name another"):
         _open(path)
     assert np.load(path).shape == (4, WIDTH) and not list(tmp_path.glob("*.partial*"))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_ids_of_paths_that_are_no_utf8_come_back(tmp_path, suffix) -> None:
+    path, texts = tmp_path / f"out{suffix}", [Text("caf\udce9.txt#1", "words 1"), Text("café", "words 2")]
+    _write(path, texts)
+    ids = ids_path(path) if suffix != ".jsonl" else path
+    assert [json.loads(line)["id"] for line in ids.read_text(encoding="utf-8").splitlines()] == [t.id for t in texts]
+
+
+@pytest.mark.parametrize(("first", "second"), [(".npy", ".safetensors"), (".safetensors", ".npy")])
+def test_ids_of_another_file_stay(tmp_path, first, second) -> None:
+    _write(tmp_path / f"out{first}", [_text(1)])
+    there = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(UsageError, match="expected a new file to write to, got .*out.ids.jsonl, which is there; name"):
+        _write(tmp_path / f"out{second}", [_text(2)])
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == there
+    _write(tmp_path / "out.jsonl", [_text(2)])
+    _write(tmp_path / f"out{second}", [_text(2)], force=True)
+    assert json.loads(ids_path(tmp_path / "out.npy").read_text()) == {"id": "text 2"}
+
+
+def test_a_run_killed_before_its_last_step_goes_on(tmp_path, monkeypatch) -> None:
+    path, texts, replace = tmp_path / "out.npy", [_text(n) for n in range(5)], os.replace
+
+    def killed(source: Path, target: Path) -> None:
+        if target == path:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        _write(path, texts)
+    monkeypatch.undo()
+    assert ids_path(path).is_file() and not path.exists()
+    assert _write(path, texts) == 0
+    assert sorted(tmp_path.iterdir()) == sorted([path, ids_path(path)])
