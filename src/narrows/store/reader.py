@@ -90,13 +90,11 @@ class Store:
             raise StoreError(
                 f"a store cannot be created at {path} ({error.strerror}); choose a folder that can be written to"
             ) from error
-        if not layout.is_unborn(path):
-            raise StoreError(
-                f"a store is created in a new or empty folder, but {path} holds something already; "
-                "open it with Store.open if it is a store, or choose another folder"
-            )
+        _require_unborn(path)
         writing = layout.lock_for_writing(path)
         try:
+            # Again, as another process may have made one there since.
+            _require_unborn(path)
             layout.write_manifest(path, layout.Manifest(fingerprint, vector_width))
         except OSError as error:
             raise StoreError(
@@ -384,6 +382,14 @@ class Store:
                     "see documents()"
                 )
         return [by_id[passage_id] for passage_id in passage_ids]
+
+
+def _require_unborn(path: Path) -> None:
+    if not layout.is_unborn(path):
+        raise StoreError(
+            f"a store is created in a new or empty folder, but {path} holds something already; "
+            "open it with Store.open if it is a store, or choose another folder"
+        )
 
 
 def _best_first(row_ids: list[int], scores: list[float]) -> list[Hit]:
