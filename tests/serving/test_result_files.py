@@ -162,14 +162,14 @@ def test_a_refused_run_keeps_what_the_one_before_has_done(tmp_path, suffix) -> N
     assert _write(path, texts) == 2
 
 
-def test_a_run_that_did_nothing_leaves_nothing(tmp_path) -> None:
+def test_a_run_that_is_stopped_before_its_first_text_leaves_nothing(tmp_path) -> None:
     path = tmp_path / "out.npy"
     with pytest.raises(KeyboardInterrupt), _open(path):
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
-    _write(path, [_text(0)], stop_after=1)
+    _write(path, [_text(n) for n in range(5)], stop_after=1)
     with pytest.raises(KeyboardInterrupt), _open(path, force=True) as file:
-        file.remaining([_text(1)])
+        file.remaining([_text(9)])
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
 

@@ -112,8 +112,8 @@ class Summarizer:
             on_token: told of each step of writing, for a progress bar.
 
         Raises:
-            UsageError: no text, one that is not Unicode, an unknown truncation, a number below 1, a query that leaves no room, or an input
-                that does not fit into memory.
+            UsageError: no text, one that is not Unicode, an unknown truncation, a number below 1, a query that leaves
+                no room, or an input that does not fit into memory.
         """
         texts = _texts(documents)
         for what, text in (("a query", query), ("a prefix", prefix)):
