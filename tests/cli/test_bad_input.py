@@ -81,6 +81,7 @@ def check(world: Path, capsys, line: str, code: int, sentence: str) -> None:
     assert contents(world) == before
 
 
+LONG = "a" * 300
 HUGE = "99999999999999999999999"
 ASK = "ask|W/store|{}|-m|W/model|-q"
 INDEX = "index|W/{}|-o|W/new|-m|W/model|-q"
@@ -101,6 +102,25 @@ INDEX = "index|W/{}|-o|W/new|-m|W/model|-q"
         (f"answer|{QUESTION}|-c|W/binary/b.md|-m|W/model|-q", 2, "byte 3 is not UTF-8 (unexpected end of data); save"),
         (f"answer|{QUESTION}|-c|W/empty|-m|W/model|-q", 2, "but W/empty is a folder; name a file, or use `narrows"),
         (f"answer|{QUESTION}|-c|W/library|-m|W/model", 2, "but W/library is a folder; name a file, or use `narrows in"),
+        *(
+            (line, 2, "expected a path that can be used, got '")
+            for line in (
+                f"index|{LONG}|-o|W/new|-m|W/model",
+                f"index|W/library|-o|W/{LONG}|-m|W/model",
+                f"answer|{QUESTION}|-c|{LONG}|-m|W/model",
+                f"embed|{LONG}",
+                f"embed|W/library|-o|W/{LONG}.npy",
+                f"embed|W/library|-m|{LONG}",
+                f"classify|W/library|-m|{LONG}",
+                f"summarize|W/library|-m|{LONG}",
+                f"convert|{LONG}|W/new|-k|2",
+                f"convert|W/model|W/{LONG}|-k|2",
+                f"evaluate|{LONG}|W/dev.json",
+                f"inspect|levels|{LONG}",
+            )
+        ),
+        ("convert|W/model|W/caf\udce9|-k|2", 2, "expected a folder whose path is UTF-8, got 'W/caf\\udce9'; choose"),
+        ("embed|W/library|-m|W/model|--prompt|caf\udce9", 2, "expected a prompt in Unicode, but its character 3 is a"),
         # Questions.
         (ASK.format("caf\udce9"), 2, "expected a question in Unicode, but its character 3 is a byte that is not UTF-8"),
         ("answer|\ud800|-c|W/library/town.txt|-m|W/model", 2, "a question in Unicode, but its character 0 is a byte"),

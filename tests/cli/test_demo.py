@@ -114,6 +114,37 @@ def test_files_that_hold_no_questions(tmp_path) -> None:
         demo._chosen(tmp_path / "empty")
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        *({"question": 5}, {"question": None}, {"answers": "x"}, {"answers": ["Lyon"]}, {"answers": 5}),
+        *(
+            {"answers": [{"text": "Lyon"}]},
+            {"answers": [{"text": 5, "document": "a"}]},
+            {"answers": [{"text": "a"}, []]},
+        ),
+    ],
+)
+def test_questions_of_another_form(tmp_path, question) -> None:
+    from narrows.errors import UsageError
+
+    whole = {"id": "a", "question": "where?", "answers": [{"text": "Lyon", "document": "a.txt", "start": 3}]}
+    (tmp_path / "a").write_text(json.dumps(whole))
+    assert demo._chosen(tmp_path / "a")[0]["answers"] == [{"text": "Lyon", "document": "a.txt"}]
+    (tmp_path / "a").write_text(json.dumps(whole | question))
+    with pytest.raises(UsageError, match='expected lines of {"id", "question", "answers"} in .*Error'):
+        demo._chosen(tmp_path / "a")
+
+
+@pytest.mark.parametrize("question", ["who is it?", "zebra?"])
+def test_a_question_that_shares_no_word_with_the_library(tmp_path, library, checkpoint, capsys, question) -> None:
+    asked = tmp_path / "questions.jsonl"
+    asked.write_text(json.dumps({"id": "a", "question": question, "answers": []}))
+    arguments = ["--library", str(library), "--questions", str(asked), "--model", str(checkpoint), "--json", "-q"]
+    assert main(["demo", *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds"]["passages"] >= 1
+
+
 def test_no_examples(tmp_path, monkeypatch) -> None:
     from narrows.errors import UsageError
 

@@ -53,6 +53,22 @@ def test_padding_changes_no_mean() -> None:
     assert found.real.tolist() == [[True, True, True, False, False]]
 
 
+@pytest.mark.parametrize("cls", [False, True])
+def test_padding_that_is_no_number_counts_nowhere(cls) -> None:
+    states, real = torch.randn(1, 7, 2), torch.tensor([[True, True, False, True, False, False, False]])
+    if cls:
+        real[:, 0] = False
+    expected = window_means(states, real, slots=4, separate_cls=cls)
+    found = window_means(states.masked_fill(~real.unsqueeze(-1), float("nan")), real, slots=4, separate_cls=cls)
+    assert torch.equal(found.means, expected.means) and bool(found.means.isfinite().all())
+
+
+@pytest.mark.parametrize("size", [-1, 0, 1])
+def test_windows_of_fewer_than_two_tokens_are_refused(size) -> None:
+    with pytest.raises(UsageError, match=f"`pooling_size` must be at least 2, got {size}; pass that of the encoder"):
+        window_means(torch.ones(1, 5, 2), torch.ones(1, 5, dtype=torch.bool), slots=3, pooling_size=size)
+
+
 def test_a_text_without_tokens_has_a_mean_of_zeros() -> None:
     assert masked_mean(torch.ones(1, 2, 3), torch.zeros(1, 2, dtype=torch.bool)).tolist() == [[0.0, 0.0, 0.0]]
 

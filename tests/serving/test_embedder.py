@@ -233,10 +233,14 @@ def test_what_is_no_text_is_refused(bert) -> None:
         ([" \n"], "expected words in text 1, got only spaces; leave it out"),
         ("boat", "expected several texts, got one; pass a list"),
         ([3], "expected a string or a pair of them as text 1, got int; pass a text"),
+        (["boat", "caf\udce9"], "expected text 2 in Unicode, but its character 3 is a byte that is not UTF-8 or half"),
+        ([("a", "\ud83d")], "expected text 1 in Unicode, but its character 0 is a byte that is not UTF-8 or half of a"),
         (["boat", ("a", "b")], "expected texts only, or pairs only, got both; pass them apart"),
     ]:
         with pytest.raises(UsageError, match=said):
             embedder.embed(texts)
+    with pytest.raises(UsageError, match="expected a prompt in Unicode, but its character 3 is a byte that is not"):
+        Embedder.from_pretrained(bert, prompt="caf\udce9")
     with pytest.raises(UsageError, match="expected words in text 'a.txt', got nothing"):
         embedder.embed([Text("a.txt", "")])
 

@@ -222,12 +222,39 @@ def test_a_long_question_is_cut_with_a_warning(qa, monkeypatch) -> None:
             {"doc_stride": 2048},
             r"`doc_stride` \(tokens that windows share\) must be from 0 to 119 here, got 2048",
         ),
+        (
+            {"question": "wh\udce9re?"},
+            "expected `question` in Unicode, but its character 2 is a byte that is not UTF-8",
+        ),
+        ({"context": "\ud83d boat"}, "expected `context` in Unicode, but its character 0 is a byte that is not UTF-8"),
         ({"doc_stride": -1}, "got -1; lower it, or raise `max_seq_len`"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(qa, arguments, message) -> None:
     with pytest.raises(UsageError, match=message):
         qa(**({"question": QUESTION, "context": "the boat"} | arguments))
+
+
+def test_of_robertas_positions_those_before_its_padding_are_not_read(bert_qa_folder, prose) -> None:
+    narrows.register_pipeline()
+    tokenizer = AutoTokenizer.from_pretrained(bert_qa_folder, model_max_length=1000)
+    config = transformers.RobertaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+        max_position_embeddings=42,
+        type_vocab_size=2,
+        pad_token_id=1,
+    )
+    model = transformers.RobertaForQuestionAnswering(config).eval()
+    roberta = transformers.pipeline("question-answering", model=model, tokenizer=tokenizer, device="cpu")
+    context = prose(1, 20)
+    for options in ({}, {"max_seq_len": 40}):
+        check(roberta(question=QUESTION, context=context, **options), context)
+    with pytest.raises(UsageError, match="`max_seq_len` must be at most the model's 40 positions, got 41"):
+        roberta(question=QUESTION, context=context, max_seq_len=41)
 
 
 def test_wrong_forms_of_input_are_refused(qa) -> None:

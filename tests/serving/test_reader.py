@@ -149,6 +149,11 @@ def test_a_text_without_words_has_no_answer(reader, context) -> None:
     assert [answer.answer for answer in result.answers] == [""]
 
 
+def test_a_text_that_is_not_unicode_is_refused(reader) -> None:
+    with pytest.raises(UsageError, match="expected the text of context in Unicode, but its character 3 is a byte that"):
+        reader.answer("where was the boat?", "caf\udce9 and the boat")
+
+
 def test_fewer_candidates_are_read_when_fewer_are_wanted(reader, tiny_store) -> None:
     assert reader.ask(tiny_store, QUESTION, candidates=2).candidates == 2
     assert reader.ask(tiny_store, "who is it?", candidates=2).candidates == 2

@@ -1,6 +1,7 @@
 """Files of results: what any reader of the format reads, whole or not at all, and going on where a run stopped."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -141,6 +142,38 @@ def test_other_texts_are_refused_or_done_again(tmp_path) -> None:
     np.testing.assert_array_equal(np.load(path), np.stack([_row(text).value for text in changed]))
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_refused_run_keeps_what_the_one_before_has_done(tmp_path, suffix) -> None:
+    path, texts = tmp_path / f"out{suffix}", [_text(n) for n in range(11)]
+    _write(path, texts, stop_after=3)
+    left = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+
+    def unreadable():
+        yield texts[0]
+        raise KeyboardInterrupt
+
+    for others in ([_text(99), *texts[1:]], [], unreadable()):
+        with pytest.raises((UsageError, KeyboardInterrupt)):
+            _write(path, others)
+        assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == left
+    with _open(path):
+        pass
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == left
+    assert _write(path, texts) == 2
+
+
+def test_a_run_that_is_stopped_before_its_first_text_leaves_nothing(tmp_path) -> None:
+    path = tmp_path / "out.npy"
+    with pytest.raises(KeyboardInterrupt), _open(path):
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
+    _write(path, [_text(n) for n in range(5)], stop_after=1)
+    with pytest.raises(KeyboardInterrupt), _open(path, force=True) as file:
+        file.remaining([_text(9)])
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
+
+
 def test_other_settings_are_refused_or_begin_anew(tmp_path) -> None:
     path, texts = tmp_path / "out.npy", [_text(n) for n in range(5)]
     _write(path, texts, stop_after=1)
@@ -232,3 +265,40 @@ def test_a_run_that_waited_for_another_does_not_take_its_file(tmp_path, monkeypa
     with pytest.raises(UsageError, match="expected a new file to write to, got .*, which is there; name another"):
         _open(path)
     assert np.load(path).shape == (4, WIDTH) and not list(tmp_path.glob("*.partial*"))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_ids_of_paths_that_are_no_utf8_come_back(tmp_path, suffix) -> None:
+    path, texts = tmp_path / f"out{suffix}", [Text("caf\udce9.txt#1", "words 1"), Text("café", "words 2")]
+    _write(path, texts)
+    ids = ids_path(path) if suffix != ".jsonl" else path
+    assert [json.loads(line)["id"] for line in ids.read_text(encoding="utf-8").splitlines()] == [t.id for t in texts]
+
+
+@pytest.mark.parametrize(("first", "second"), [(".npy", ".safetensors"), (".safetensors", ".npy")])
+def test_ids_of_another_file_stay(tmp_path, first, second) -> None:
+    _write(tmp_path / f"out{first}", [_text(1)])
+    there = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(UsageError, match="expected a new file to write to, got .*out.ids.jsonl, which is there; name"):
+        _write(tmp_path / f"out{second}", [_text(2)])
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == there
+    _write(tmp_path / "out.jsonl", [_text(2)])
+    _write(tmp_path / f"out{second}", [_text(2)], force=True)
+    assert json.loads(ids_path(tmp_path / "out.npy").read_text()) == {"id": "text 2"}
+
+
+def test_a_run_killed_before_its_last_step_goes_on(tmp_path, monkeypatch) -> None:
+    path, texts, replace = tmp_path / "out.npy", [_text(n) for n in range(5)], os.replace
+
+    def killed(source: Path, target: Path) -> None:
+        if target == path:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        _write(path, texts)
+    monkeypatch.undo()
+    assert ids_path(path).is_file() and not path.exists()
+    assert _write(path, texts) == 0
+    assert sorted(tmp_path.iterdir()) == sorted([path, ids_path(path)])

@@ -90,6 +90,9 @@ def test_each_step_of_writing_is_told(tiny_seq2seq) -> None:
     ("documents", "options", "text"),
     [
         ("", {}, "expected words in the text to summarise, got nothing; leave it out"),
+        (["a", "caf\udce9"], {}, "expected text 2 in Unicode, but its character 3 is a byte that is not UTF-8 or half"),
+        ("a", {"query": "\udce9"}, "expected a query in Unicode, but its character 0 is a byte that is not UTF-8"),
+        ("a", {"prefix": "\udce9"}, "expected a prefix in Unicode, but its character 0 is a byte that is not UTF-8"),
         (" \n\t", {}, "expected words in the text to summarise, got only spaces; leave it out"),
         (["a boat", ""], {}, "expected words in text 2 to summarise, got nothing"),
         ([], {}, "expected at least one text to summarise, got none; pass a text"),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from narrows.errors import StoreBusyError
-from narrows.store import Store, verify
+from narrows.errors import StoreBusyError, StoreError
+from narrows.store import Store, layout, verify
 
 WRITER = """
 import os, sys, traceback
@@ -162,6 +162,25 @@ def test_a_store_whose_manifest_was_lost_is_not_taken_for_a_new_one(store, finge
     (store.path / "manifest.json").unlink()
     with pytest.raises(StoreError, match="holds something already"):
         Store.create(store.path, fingerprint)
+
+
+def test_of_two_that_create_a_store_at_once_one_does(tmp_path, fingerprint, document, monkeypatch) -> None:
+    """The other is done between the first one's look into the folder and its lock: its states are of another model."""
+    lock, others = layout.lock_for_writing, []
+
+    def late(path):
+        if not others:
+            others.append(None)
+            others[0] = Store.create(path, dataclasses.replace(fingerprint, weights="c" * 64))
+        return lock(path)
+
+    monkeypatch.setattr(layout, "lock_for_writing", late)
+    with pytest.raises(StoreError, match="a store is created in a new or empty folder, but .* holds something already"):
+        Store.create(tmp_path / "new", fingerprint)
+    with others[0] as store, store.writer() as writer:
+        writer.put([document("first")])
+    with Store.open(tmp_path / "new", expect=None) as store:
+        assert store.fingerprint.weights == "c" * 64
 
 
 def test_two_writers_one_is_busy_at_once(store, document) -> None:

@@ -1,13 +1,15 @@
 """Bytes on disk that are not the bytes that were written."""
 
 import dataclasses
+import os
 import random
 import shutil
+import tracemalloc
 
 import pytest
 
 from narrows.errors import NarrowsError, StoreDamagedError, StoreError
-from narrows.store import Store, delete, load_whole, verify
+from narrows.store import Store, delete, layout, load_whole, rows, verify
 
 
 @pytest.fixture
@@ -131,6 +133,27 @@ def test_a_document_with_a_missing_passage_is_not_whole(filled) -> None:
     assert damage.document_id == "first"
 
 
+def test_a_count_of_passages_that_no_document_has_is_damage(filled, document, monkeypatch) -> None:
+    append = rows._append_row
+
+    def flipped(columns, *row) -> None:
+        append(columns, *row)
+        columns["passage_count"][-1] ^= 1 << 30
+
+    monkeypatch.setattr(rows, "_append_row", flipped)
+    with filled.writer() as writer:
+        writer.put([document("alone", ["harbour"])])
+    # In no memory to speak of: a list of as many numbers would end the process.
+    tracemalloc.start()
+    report = verify(filled.path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert report.damaged_documents == ["alone"] and most < 100_000_000
+    assert "document 'alone' is not whole: 1 of its 1,073,741,825 passages are there" in [
+        damage.reason for damage in report.damages
+    ]
+
+
 def test_what_is_left_of_a_document_is_replaced(filled, document) -> None:
     import lance
 
@@ -163,7 +186,11 @@ def test_a_damaged_version_file_is_reported(filled) -> None:
     assert damage.reason.startswith("reading the store")
 
 
-DAMAGED_MANIFESTS = ("", "[]", '{"format_version": 1}', '{"format_version": "x"}', "\0")
+DAMAGED_MANIFESTS = (
+    *("", "[]", '{"format_version": 1}', '{"format_version": "x"}', "\0"),
+    # What JSON can hold and Python cannot take.
+    *("[" * 100_000, '{"format_version": Infinity}', "1" * 5000),
+)
 
 
 def test_a_damaged_manifest_is_reported(filled) -> None:
@@ -175,6 +202,22 @@ def test_a_damaged_manifest_is_reported(filled) -> None:
                 match="is not the manifest of a passage store; bring it back from a copy, or run `narrows store",
             ):
                 act(filled.path)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "[" * 100_000, "Infinity", '{"checksum": 1, "files": Infinity}'])
+def test_damaged_notes_are_reported(filled, content) -> None:
+    for name in ("checksums.json", "source.json"):
+        with filled.writer() as writer:
+            layout.write_source(filled.path, "library")
+            writer.finish()
+        (filled.path / name).write_text(content)
+        report = verify(filled.path)
+        assert [damage.reason for damage in report.damages] == [f"the file {name} is not what was written"]
+        with Store.open(filled.path, expect=None) as opened:
+            assert opened.info().documents == 3
+            with opened.writer() as writer:
+                writer.repair(report)
+        assert verify(filled.path).ok
 
 
 def test_a_lost_manifest_is_reported(filled) -> None:
@@ -224,6 +267,46 @@ def test_a_damaged_store_can_be_deleted(filled, manifest) -> None:
     (filled.path / "notes.txt").unlink()
     delete(filled.path)
     assert not filled.path.exists()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_deletion_that_is_killed_can_be_done_again(filled, monkeypatch, damaged) -> None:
+    """Killed at each of its steps in turn; an empty folder is no store any more."""
+    with filled.writer() as writer:
+        layout.write_source(filled.path, "library")
+        writer.finish()
+    filled.close()
+    if damaged:
+        (filled.path / "passages.lance" / "_versions").rename(filled.path / "passages.lance" / "_refs")
+    whole = filled.path.with_name("whole")
+    filled.path.rename(whole)
+    for steps in range(100):
+        shutil.copytree(whole, filled.path)
+        left = [steps]
+
+        def counted(real, left=left):
+            def act(*arguments, **options):
+                if not left[0]:
+                    raise KeyboardInterrupt
+                left[0] -= 1
+                return real(*arguments, **options)
+
+            return act
+
+        with monkeypatch.context() as killed:
+            for name in ("unlink", "rmdir"):
+                killed.setattr(os, name, counted(getattr(os, name)))
+            try:
+                delete(filled.path)
+            except KeyboardInterrupt:
+                pass
+            else:
+                assert steps > 10
+                break
+        if list(filled.path.iterdir()):
+            delete(filled.path)
+        else:
+            filled.path.rmdir()
 
 
 def test_a_store_without_versions_can_be_deleted(filled) -> None:

@@ -87,6 +87,9 @@ def test_a_document_is_replaced_in_one_version(store, document) -> None:
         assert store.documents() == {"a": "2" * 64, "b": "1" * 64, "c": "1" * 64}
         assert store.info().passages == 4
         assert same(store.take(["a:1"])[0], shorter.passages[1])
+        for unsayable in (["caf\udce9:0"], ["a:0", "caf\udce9:0"]):
+            with pytest.raises(UsageError, match=r"passage 'caf\\udce9:0' is not in the store"):
+                store.take(unsayable)
         with pytest.raises(UsageError, match="passage 'a:2' is not in the store"):
             store.take(["a:2"])
         writer.put([document("a", ["w", "x", "y", "z"], sha256="3" * 64)])

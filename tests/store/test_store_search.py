@@ -63,6 +63,10 @@ def test_operators_mean_nothing(searchable, query) -> None:
 
 @pytest.mark.parametrize("query", ["", "  \n", "?!", '"'])
 def test_an_empty_query_is_refused(searchable, query) -> None:
+    with pytest.raises(
+        UsageError, match="a search needs words in Unicode, but character 3 is no UTF-8; type the query anew"
+    ):
+        searchable.search("caf\udce9 clock", 3)
     with pytest.raises(UsageError, match="a search needs at least one word, but the query is"):
         searchable.search(query, 3)
 

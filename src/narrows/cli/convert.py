@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from narrows._text import surrogate_in
 from narrows.cli import options
 from narrows.errors import UsageError
 
@@ -372,6 +373,9 @@ def _check_out(out: Path, *, force: bool) -> None:
         raise UsageError(
             f"expected an empty or new folder, got {out}, which holds files; pass --force or choose another"
         )
+    if surrogate_in(str(out.resolve())) is not None:
+        # Weights and tokenizers are written by libraries that take no other.
+        raise UsageError(f"expected a folder whose path is UTF-8, got {str(out)!r}; choose another one")
     parent = next(parent for parent in (out, *out.absolute().parents) if parent.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise UsageError(f"expected a folder to write to, got {out}, which cannot be made; choose another one")

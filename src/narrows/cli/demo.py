@@ -102,7 +102,7 @@ def measure(reader: "Reader", faster: "Reader", store: "Store", question: str) -
     """
     from narrows.bench.probes import in_turn
 
-    found = store.load([hit.row_id for hit in store.search(question, _CANDIDATES)])
+    found = store.load([each.row_id for each in reader.find(store, question, candidates=_CANDIDATES)])
     passages = [ids.tolist() for ids in found.token_ids]
     contenders: dict[str, Callable[[], object]] = {
         "stored": lambda: reader.ask(store, question, candidates=_CANDIDATES, top_k=1),
@@ -167,7 +167,7 @@ def _chosen(file: Path) -> list[dict[str, Any]]:
     """The fixed selection of a file of questions; the first ten when it has none of them."""
     try:
         found = [jsonlib.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-        known = [{name: question[name] for name in ("id", "question", "answers")} for question in found]
+        known = [_known(question) for question in found]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
             f'expected lines of {{"id", "question", "answers"}} in {file}, but it cannot be read as such '
@@ -177,6 +177,15 @@ def _chosen(file: Path) -> list[dict[str, Any]]:
     if not chosen:
         raise UsageError(f"expected questions in {file}, but it is empty; name another file with --questions")
     return chosen
+
+
+def _known(question: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a question that are looked at; an error of Python's where one is missing or of another kind."""
+    golds = [{"text": gold["text"], "document": gold["document"]} for gold in question["answers"]]
+    for text in (question["question"], *(text for gold in golds for text in gold.values())):
+        if not isinstance(text, str):
+            raise TypeError("no text")
+    return {"id": question["id"], "question": question["question"], "answers": golds}
 
 
 def _name_of(model: str | None, reader: "Reader") -> str:

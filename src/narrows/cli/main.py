@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from narrows import __version__
-from narrows._text import one_line
+from narrows._text import one_line, shown
 from narrows.errors import NarrowsError
 
 VERBS = {
@@ -38,6 +38,10 @@ VERBS = {
     "inspect": "Draw what attention sees, what the levels of a text hold, and what memory it takes.",
     "bench": "Measure time and memory beside a peer, behind a correctness check.",
 }
+
+
+# What is wrong with a path that was named, found wherever it is first looked at.
+_OF_PATHS = (errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.EPERM, errno.EROFS)
 
 
 class _VerbGroup(TyperGroup):
@@ -128,6 +132,9 @@ def _run(arguments: list[str], *, debug: bool) -> int:
     except NarrowsError as error:
         return _failed(str(error), debug=debug, code=error.exit_code)
     except OSError as error:
+        if error.errno in _OF_PATHS and error.filename is not None:
+            sentence = f"expected a path that can be used, got {shown(error.filename)} ({error.strerror}); check it"
+            return _failed(sentence, debug=debug, code=2)
         if error.errno != errno.ENOSPC:
             return _unforeseen(error, debug=debug)
         sentence = f"expected room for what is written, got {error.strerror}; make room or write it elsewhere"

@@ -69,7 +69,7 @@ def window_means(
     """Means of real tokens over the windows that pooling again and again, down to `slots`, makes of a row.
 
     Pooling takes `pooling_size` neighbours at a time and the rest of the row as a last, smaller window. So a row of 11
-    becomes one of 6, 3, 2 and 1. A slot without a real token is zeros.
+    becomes one of 6, 3, 2 and 1. A slot without a real token is zeros; what stands at padding (NaN too) counts nowhere.
 
     Args:
         states: of all tokens.
@@ -79,7 +79,7 @@ def window_means(
         separate_cls: the first token stays a slot of its own, and the windows begin after it.
 
     Raises:
-        UsageError: pooling does not come to that number of slots.
+        UsageError: pooling does not come to that number of slots, or takes fewer than 2 neighbours.
 
     Source: Dai et al., Funnel-Transformer (NeurIPS 2020), §2.2, without its truncation.
 
@@ -88,6 +88,8 @@ def window_means(
         >>> window_means(states, real, slots=3, separate_cls=True).means[0, :, 0].tolist()
         [0.0, 1.5, 3.5]
     """
+    if pooling_size < 2:
+        raise UsageError(f"`pooling_size` must be at least 2, got {pooling_size}; pass that of the encoder that pools")
     length = states.shape[1]
     first = 1 if separate_cls else 0
     rate, found = 1, length
@@ -102,7 +104,8 @@ def window_means(
     padding = (found - first) * rate - (length - first)
     rest = torch.nn.functional.pad(states[:, first:], (0, 0, 0, padding))
     kept = torch.nn.functional.pad(real[:, first:], (0, padding)).unflatten(1, (-1, rate))
-    weights = kept.unsqueeze(-1).to(states.dtype)
-    means = (rest.unflatten(1, (-1, rate)) * weights).sum(2) / weights.sum(2).clamp_min(1)
-    alone = states[:, :first] * real[:, :first].unsqueeze(-1)
+    # Padding may be no number, which a product with 0 would keep.
+    windows = torch.where(kept.unsqueeze(-1), rest.unflatten(1, (-1, rate)), 0.0)
+    means = windows.sum(2) / kept.sum(2).unsqueeze(-1).clamp_min(1)
+    alone = torch.where(real[:, :first].unsqueeze(-1), states[:, :first], 0.0)
     return WindowMeans(torch.cat([alone, means], 1), torch.cat([real[:, :first], kept.any(-1)], 1))

@@ -14,7 +14,7 @@ from narrows.serving.answers import ReadPassage, Result, best_answers, no_answer
 from narrows.serving.candidates import Candidate
 from narrows.serving.engine import Engine
 from narrows.serving.pieces import TokenizedPassage, tokenized_passages
-from narrows.serving.words import require_word
+from narrows.serving.words import require_unicode, require_word
 from narrows.store import LeftOut, LoadedPassages, Store, load_whole
 
 __all__ = ["OnDamage", "ask_candidates", "ask_documents", "check_question", "check_store", "read_candidates"]
@@ -167,10 +167,12 @@ def _load(
 def ask_documents(engine: Engine, question: str, documents: Sequence[Document], *, top_k: int, began: float) -> Result:
     """Answer from texts of any length, read in windows; a group of passages is in memory at a time.
 
-    Args and raises as `ask_candidates`; a text without a token has no answer.
+    Args and raises as `ask_candidates`; a text without a token has no answer, and one that is not Unicode is refused.
     """
     _check_top_k(top_k)
     check_question(engine, question)
+    for document in documents:
+        require_unicode(document.text, f"the text of {document.id}")
     states = engine.encode_question(question)
     passages: list[ReadPassage] = []
     for group in _groups(engine, documents):

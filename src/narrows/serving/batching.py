@@ -13,6 +13,7 @@ from narrows.data import equal_length_batches, token_budget_batches
 from narrows.documents.texts import Text
 from narrows.errors import UsageError
 from narrows.hf.encoders import Encoder
+from narrows.serving.words import require_unicode
 
 __all__ = ["Batcher", "Row", "as_texts"]
 
@@ -62,7 +63,8 @@ class Batcher:
         lowercase: whether texts are read in lower case.
 
     Raises:
-        UsageError: a number that leaves no room for text, or beyond the model's positions.
+        UsageError: a number that leaves no room for text, or beyond the model's positions, or a prompt that is not
+            Unicode.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Batcher:
                 f"expected max_tokens (--max-tokens) of at most {encoder.positions:,}, the positions of "
                 f"{encoder.checkpoint}, got {max_tokens:,}; pass a smaller one, or name a model for longer texts"
             )
+        require_unicode(prompt, "a prompt")
         self.encoder, self.max_tokens, self.batch_tokens = encoder, max_tokens, batch_tokens
         self._prompt, self._lowercase = prompt, lowercase
 
@@ -115,7 +118,7 @@ class Batcher:
             on_tokens: told of the tokens of each batch, padding not counted.
 
         Raises:
-            UsageError: a text without words, or one that is too long.
+            UsageError: a text without words, one that is not Unicode, or one that is too long.
         """
         window: list[_Encoded] = []
         tokens = 0
@@ -164,6 +167,8 @@ class Batcher:
         held: list[Text] = []
         characters = 0
         for text in texts:
+            for part in (text.text, text.pair or ""):
+                require_unicode(part, f"text {shown(text.id)}")
             if not wordless:
                 _require_words(text)
             held.append(text)

@@ -24,7 +24,8 @@ from narrows.data import AS_PLAIN_TEXT
 from narrows.deformer import DeformerConfig
 from narrows.deformer.spans import top_spans
 from narrows.errors import UsageError
-from narrows.serving.words import require_word
+from narrows.hf.encoders import Encoder
+from narrows.serving.words import require_unicode, require_word
 
 __all__ = ["QuestionAnsweringPipeline", "register_pipeline"]
 
@@ -145,7 +146,8 @@ class QuestionAnsweringPipeline(Pipeline):
         """The windows of a question and its context."""
         question, context = input_
         tokenizer = self.tokenizer
-        positions = getattr(self.model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+        # Of RoBERTa fewer than its config says: it counts from behind the padding's index.
+        positions = Encoder("", self.model, tokenizer).positions or tokenizer.model_max_length
         longest = min(tokenizer.model_max_length, positions, 384) if max_seq_len is None else max_seq_len
         if longest > positions:
             raise UsageError(
@@ -354,6 +356,7 @@ def _pair(question: Any, context: Any) -> tuple[str, str]:
     for name, value in (("question", question), ("context", context)):
         if not isinstance(value, str):
             raise UsageError(_no_text(name, value))
+        require_unicode(value, f"`{name}`")
     if not question.strip():
         raise UsageError("expected a question, got an empty one; ask in at least one word")
     require_word(question)

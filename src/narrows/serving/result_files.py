@@ -13,7 +13,7 @@ from narrows._text import shown
 from narrows.documents.texts import Text
 from narrows.errors import OutputError, UsageError
 from narrows.serving.batching import Row
-from narrows.serving.result_formats import RowFormat
+from narrows.serving.result_formats import RowFormat, json_line
 
 __all__ = ["ResultFile", "Totals", "ids_path", "require_free"]
 
@@ -73,7 +73,7 @@ class ResultFile:
 
     Raises:
         UsageError: the rest of a run with other settings, another process that writes it, or a finished file where
-            `force` is not set.
+            `force` is not set, or the file of another one's ids where this one's would be.
         OutputError: the disk is full or cannot be written.
 
     Example:
@@ -100,8 +100,9 @@ class ResultFile:
 
     def __exit__(self, *_: object) -> None:
         self._data.close()
-        if not self.totals.texts and not self._notes.closed:
-            # A run that was refused at its first text leaves nothing to go on from.
+        if not self._notes.closed and os.fstat(self._notes.fileno()).st_size <= len(self._first_line()):
+            # A run that was refused at its first text leaves nothing to go on from; by what is on disk, for what a run
+            # before has done may not have been compared yet.
             self._partial.unlink(missing_ok=True)
             self._journal.unlink(missing_ok=True)
         self._notes.close()
@@ -187,6 +188,9 @@ class ResultFile:
                     f"{', '.join(changed) or 'version'}; give the same, pass --force to begin anew, or name another "
                     "output"
                 )
+            if self._rows.ids_apart and not (former == self._settings and self._has_own_ids()):
+                # `out.npy` and `out.safetensors` would share them.
+                require_free(ids_path(self.path), force=self._force)
             header = self._rows.header(0)
             if former != self._settings:
                 self._partial.write_bytes(header)
@@ -250,13 +254,21 @@ class ResultFile:
     def _write_ids(self) -> None:
         target = ids_path(self.path)
         partial = target.with_name(target.name + ".partial")
-        self._notes.seek(len(self._first_line()))
-        with partial.open("w", encoding="utf-8") as file:
-            for line in self._notes:
-                entry = json.loads(line)
-                cut = {"tokens_not_read": entry["not_read"]} if entry["not_read"] else {}
-                file.write(f"{json.dumps({'id': entry['id'], **cut}, ensure_ascii=False)}\n")
+        with partial.open("wb") as file:
+            file.writelines(self._id_lines())
         os.replace(partial, target)
+
+    def _id_lines(self) -> Iterator[bytes]:
+        self._notes.seek(len(self._first_line()))
+        while (line := self._notes.readline()).endswith(b"\n"):
+            entry = json.loads(line)
+            cut = {"tokens_not_read": entry["not_read"]} if entry["not_read"] else {}
+            yield json_line({"id": entry["id"], **cut})
+
+    def _has_own_ids(self) -> bool:
+        """Whether the file of ids is there from this run, which was killed before its last step."""
+        there = ids_path(self.path)
+        return there.is_file() and there.read_bytes() == b"".join(self._id_lines())
 
     def _unwritable(self, error: OSError) -> OutputError:
         return OutputError(

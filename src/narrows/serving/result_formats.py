@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from narrows._text import surrogate_in
 from narrows.errors import UsageError
 from narrows.serving.batching import Row
 
@@ -18,6 +19,7 @@ __all__ = [
     "RowFormat",
     "SafetensorsRows",
     "embedding_format",
+    "json_line",
     "numbers",
     "vector_lines",
 ]
@@ -63,7 +65,7 @@ class JsonLines:
         return b""
 
     def encode(self, rows: Iterable[Row]) -> bytes:
-        return b"".join(f"{json.dumps(self.record(row), ensure_ascii=False)}\n".encode() for row in rows)
+        return b"".join(json_line(self.record(row)) for row in rows)
 
     def record(self, row: Row) -> dict[str, Any]:
         """What a row says, as a mapping that JSON can hold."""
@@ -134,6 +136,19 @@ def embedding_format(path: Path, width: int, metadata: Mapping[str, str]) -> Row
         f"expected an output of {', '.join(EMBEDDING_SUFFIXES)} or - for stdout, got {path.name}; give it one of these "
         "suffixes"
     )
+
+
+def json_line(record: Mapping[str, Any]) -> bytes:
+    """A line of JSON Lines in UTF-8.
+
+    Characters that are not ASCII are written by number where one has no UTF-8, as of a path that is none.
+
+    Example:
+        >>> json_line({"id": 7}) == b'{"id": 7}' + bytes([10])
+        True
+    """
+    text = json.dumps(record, ensure_ascii=False)
+    return f"{text if surrogate_in(text) is None else json.dumps(record)}\n".encode()
 
 
 def vector_lines() -> JsonLines:

@@ -12,9 +12,11 @@ from narrows._plural import count
 from narrows.data import Truncation, TruncationReport, plain_tokens, truncation
 from narrows.data.long_inputs import InputEncoder
 from narrows.errors import UsageError
+from narrows.hf.encoders import place
 from narrows.hf.seq2seq import input_encoder, load_seq2seq, write_texts
 from narrows.hf.trained_inputs import TrainedInputs, trained_inputs
 from narrows.serving.summary_memory import available_bytes, largest_input, needed_bytes
+from narrows.serving.words import require_unicode
 
 __all__ = ["Summarizer", "Summary"]
 
@@ -70,9 +72,7 @@ class Summarizer:
             ConversionError: another kind of checkpoint, or one without a tokenizer.
             UsageError: fp16, another dtype, or no such device.
         """
-        if device == "cuda" and not torch.cuda.is_available():
-            raise UsageError("expected a GPU for the device cuda, got none that torch can see; use cpu")
-        chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+        chosen = place(device)
         model, tokenizer = load_seq2seq(path, dtype=dtype)
         return cls(model.to(chosen), tokenizer)
 
@@ -113,10 +113,12 @@ class Summarizer:
             on_token: told of each step of writing, for a progress bar.
 
         Raises:
-            UsageError: no text, an unknown truncation, a number below 1, a query that leaves no room, or an input
-                that does not fit into memory.
+            UsageError: no text, one that is not Unicode, an unknown truncation, a number below 1, a query that leaves
+                no room, or an input that does not fit into memory.
         """
         texts = _texts(documents)
+        for what, text in (("a query", query), ("a prefix", prefix)):
+            require_unicode(text or "", what)
         for name, value in (("num_beams", num_beams), ("max_new_tokens", max_new_tokens)):
             if value is not None and value < 1:
                 raise UsageError(f"expected {name} of at least 1, got {value}; pass a larger one")
@@ -231,9 +233,10 @@ def _texts(documents: str | Sequence[str]) -> list[str]:
         raise UsageError("expected at least one text to summarise, got none; pass a text")
     for number, text in enumerate(texts, start=1):
         if not text or text.isspace():
-            place = "the text" if len(texts) == 1 else f"text {number}"
+            where = "the text" if len(texts) == 1 else f"text {number}"
             got = "only spaces" if text else "nothing"
-            raise UsageError(f"expected words in {place} to summarise, got {got}; leave it out")
+            raise UsageError(f"expected words in {where} to summarise, got {got}; leave it out")
+        require_unicode(text, f"text {number}")
     return texts
 
 

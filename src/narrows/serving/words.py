@@ -2,10 +2,10 @@
 
 import unicodedata
 
-from narrows._text import shown
+from narrows._text import shown, surrogate_in
 from narrows.errors import UsageError
 
-__all__ = ["is_inside_word", "require_word"]
+__all__ = ["is_inside_word", "require_unicode", "require_word"]
 
 # Scripts that put no space between words: every character may begin or end an answer.
 _UNSPACED = (
@@ -59,6 +59,27 @@ def require_word(question: str) -> None:
         raise UsageError(
             f"expected a question with a letter or digit in it, got {shown(question.strip(), most=40)}; "
             "ask in at least one word"
+        )
+
+
+def require_unicode(text: str, what: str) -> None:
+    """Make sure that a tokenizer can read a text.
+
+    Args:
+        text: any text.
+        what: its name in the error, such as "a context".
+
+    Raises:
+        UsageError: it has half of a surrogate pair, as Python puts for a byte that is not UTF-8.
+
+    Example:
+        >>> require_unicode("café", "a context")
+    """
+    place = surrogate_in(text)
+    if place is not None:
+        raise UsageError(
+            f"expected {what} in Unicode, but its character {place} is a byte that is not UTF-8 or half of a surrogate "
+            "pair; decode it anew, or as UTF-8 with errors='replace'"
         )
 
 

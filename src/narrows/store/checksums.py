@@ -197,7 +197,7 @@ def _noted(path: Path) -> _Note:
         return _Note({})
     except OSError as error:
         raise layout.unreadable(path, error) from error
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except layout.NOT_AS_WRITTEN:
         pass
     raise StoreDamagedError(
         f"{path / layout.CHECKSUMS} is not what was written; run `narrows store verify --repair` on the store"

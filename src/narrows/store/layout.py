@@ -40,6 +40,8 @@ CHECKSUMS = "checksums.json"
 SOURCE = "source.json"
 WRITER_LOCK = "writer.lock"
 _FORMAT = "narrows passage store"
+# What reading damaged JSON raises: other text, another shape, too many brackets, a number that is infinite.
+NOT_AS_WRITTEN = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 ANEW = "bring it back from a copy, or run `narrows store delete` on the store and `narrows index` again"
 _WRITTEN_WHOLE = (MANIFEST, CHECKSUMS, SOURCE)
 _OWN_NAMES = {PASSAGES, WRITER_LOCK, *_WRITTEN_WHOLE, *(f".{name}.new" for name in _WRITTEN_WHOLE)}
@@ -140,7 +142,7 @@ def read_source(path: Path) -> str | None:
     try:
         content = json.loads((path / SOURCE).read_bytes())
         source = content["source"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *NOT_AS_WRITTEN):
         return None
     is_it = isinstance(source, str) and content in ({"source": source}, _source_note(source))
     return source if is_it else None
@@ -190,7 +192,7 @@ def read_manifest(path: Path) -> Manifest:
         # Of a codec that this format version does not have: not a mistake of the caller, but damage.
         get_codec(fingerprint.codec)
         return Manifest(fingerprint, int(content["vector_width"]), bool(content.get("noted", False)))
-    except (ValueError, KeyError, TypeError) as error:
+    except NOT_AS_WRITTEN as error:
         raise StoreDamagedError(f"{path / MANIFEST} is not the manifest of a passage store; {ANEW}") from error
 
 
@@ -205,7 +207,7 @@ def is_recognisable(path: Path) -> bool:
         content = json.loads((path / MANIFEST).read_bytes())
         if isinstance(content, dict) and content.get("format") == _FORMAT:
             return True
-    except (OSError, ValueError):
+    except (OSError, *NOT_AS_WRITTEN):
         pass
     passages = path / PASSAGES
     try:

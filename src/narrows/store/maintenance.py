@@ -68,8 +68,10 @@ def delete(path: str | os.PathLike) -> None:
                 raise StoreBusyError(f"the store {path} is being read and cannot be deleted; close it everywhere first")
         if (path / layout.PASSAGES).exists():
             shutil.rmtree(path / layout.PASSAGES)
-        # The manifest goes after the data: a deletion that is killed leaves a store that can be deleted
-        # again.
+        # The manifest goes after all that a store is known by: a deletion that is killed leaves one that can be
+        # deleted again.
+        for name in (layout.SOURCE, layout.CHECKSUMS, layout.MANIFEST):
+            (path / name).unlink(missing_ok=True)
         shutil.rmtree(path)
     except OSError as error:
         cause = error.strerror or error

@@ -13,6 +13,7 @@ import pyarrow as pa
 from lance.query import MatchQuery
 
 from narrows._plural import count
+from narrows._text import surrogate_in
 from narrows.errors import StoreError, StoreMismatchError, UsageError
 from narrows.store import layout, rows
 from narrows.store.checksums import require_unchanged
@@ -90,13 +91,11 @@ class Store:
             raise StoreError(
                 f"a store cannot be created at {path} ({error.strerror}); choose a folder that can be written to"
             ) from error
-        if not layout.is_unborn(path):
-            raise StoreError(
-                f"a store is created in a new or empty folder, but {path} holds something already; "
-                "open it with Store.open if it is a store, or choose another folder"
-            )
+        _require_unborn(path)
         writing = layout.lock_for_writing(path)
         try:
+            # Again, as another process may have made one there since.
+            _require_unborn(path)
             layout.write_manifest(path, layout.Manifest(fingerprint, vector_width))
         except OSError as error:
             raise StoreError(
@@ -188,11 +187,13 @@ class Store:
             the best passages first; rows that the full-text index does not cover yet are found as well.
 
         Raises:
-            UsageError: the query has no letter or digit, or the limit is not positive.
+            UsageError: the query has no letter or digit or is not Unicode, or the limit is not positive.
         """
         _check_limit(limit)
         if not any(letter.isalnum() for letter in query):
             raise UsageError(f"a search needs at least one word, but the query is {query[:40]!r}; ask for something")
+        if (place := surrogate_in(query)) is not None:
+            raise UsageError(f"a search needs words in Unicode, but character {place} is no UTF-8; type the query anew")
         table = self._scan(
             doing="searching",
             columns=["_score"],
@@ -373,7 +374,9 @@ class Store:
         return found
 
     def _row_ids(self, passage_ids: Sequence[str]) -> list[int]:
-        table = self._scan(columns=["passage_id"], filter=rows.sql_in("passage_id", passage_ids), with_row_id=True)
+        # One that is not Unicode is in no store, and Lance cannot be asked for it.
+        asked = rows.sql_in("passage_id", [one for one in passage_ids if surrogate_in(one) is None] or [""])
+        table = self._scan(columns=["passage_id"], filter=asked, with_row_id=True)
         by_id = {}
         if table is not None:
             by_id = dict(zip(table["passage_id"].to_pylist(), table["_rowid"].to_pylist(), strict=True))
@@ -384,6 +387,14 @@ class Store:
                     "see documents()"
                 )
         return [by_id[passage_id] for passage_id in passage_ids]
+
+
+def _require_unborn(path: Path) -> None:
+    if not layout.is_unborn(path):
+        raise StoreError(
+            f"a store is created in a new or empty folder, but {path} holds something already; "
+            "open it with Store.open if it is a store, or choose another folder"
+        )
 
 
 def _best_first(row_ids: list[int], scores: list[float]) -> list[Hit]:

@@ -227,7 +227,8 @@ class _Verification:
         for document_id, indices in self._indices.items():
             sources = self._sources[document_id]
             whole = max(number for _, number in sources)
-            if len(sources) > 1 or sorted(indices) != list(range(whole)):
+            # Compared first: a damaged number may be larger than any list.
+            if len(sources) > 1 or len(indices) != whole or sorted(indices) != list(range(whole)):
                 there = len(set(indices))
                 reason = f"document {document_id!r} is not whole: {there} of its {count(whole, 'passage')} are there"
                 self._damages.append(Damage(None, document_id, reason))
