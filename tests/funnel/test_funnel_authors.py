@@ -294,6 +294,7 @@ def test_what_is_not_theirs_is_refused(tmp_path) -> None:
         ({"hidden_act": "silu"}, "`hidden_act` must be gelu_new, relu, tanh for the authors' code, got 'silu'"),
         ({"pooling_type": "top_attention"}, "`pooling_type` must be mean or max"),
         ({"decoder_repeats": [1, 2]}, "`decoder_repeats` must be equal for all layers of the decoder"),
+        ({"cls_token_type_id": 0}, "`cls_token_type_id` must be 2 for the authors' code, got 0"),
     ],
 )
 def test_what_the_authors_have_no_place_for(changes, text) -> None:
