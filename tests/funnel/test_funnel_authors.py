@@ -89,6 +89,41 @@ def test_the_authors_weights_give_the_authors_outputs(golden, case) -> None:
         assert torch.equal(back[name], tensor), name
 
 
+@pytest.mark.parametrize(
+    ("layout", "said", "semantics", "truncates"),
+    [
+        ("torch", {}, "official", False),
+        ("torch", {}, None, False),
+        ("torch", {}, "hf", True),
+        ("torch", {"truncate_seq": True}, "official", True),
+        ("tensorflow", {}, "official", True),
+        ("tensorflow", {"truncate_seq": False}, "official", False),
+    ],
+)
+def test_what_a_net_config_leaves_out_of_truncation_is_as_in_the_code_it_belongs_to(
+    layout, said, semantics, truncates
+) -> None:
+    """Their PyTorch code has it as a flag of a run that is off, their TensorFlow code and transformers as on."""
+    model = build("encoder", d_embed=16)
+    fields = {name: value for name, value in net_config_of(model.config).items() if name != "truncate_seq"}
+    arrays = export_tensors(model, layout=layout, task="encoder")
+    changes = {} if semantics is None else {"semantics": semantics}
+    assert convert_arrays(arrays, {**fields, **said}, **changes)[0].config.truncate_seq is truncates
+    kept, _ = convert_arrays(arrays, {**fields, **said}, **changes, truncate_seq=not truncates)
+    assert kept.config.truncate_seq is not truncates
+
+
+@torch.no_grad()
+def test_without_a_word_about_truncation_the_outputs_are_the_authors(golden) -> None:
+    fields, weights, tensors = golden("unpadded-16")
+    model, _ = convert_arrays(weights, {k: v for k, v in fields.items() if k != "truncate_seq"}, semantics="official")
+    outputs = model(
+        tensors["input.ids"], attention_mask=1 - tensors["input.pad"], token_type_ids=tensors["input.segments"]
+    )
+    # With truncation they would be off by 5e-5.
+    torch.testing.assert_close(outputs.logits, tensors["output.logits"], atol=5e-6, rtol=0)
+
+
 @pytest.mark.parametrize("task", [*TENSORFLOW, *FINE_TUNED])
 def test_every_tensor_of_tensorflow_there_and_back(task) -> None:
     model = build(task)
@@ -259,6 +294,7 @@ def test_what_is_not_theirs_is_refused(tmp_path) -> None:
         ({"hidden_act": "silu"}, "`hidden_act` must be gelu_new, relu, tanh for the authors' code, got 'silu'"),
         ({"pooling_type": "top_attention"}, "`pooling_type` must be mean or max"),
         ({"decoder_repeats": [1, 2]}, "`decoder_repeats` must be equal for all layers of the decoder"),
+        ({"cls_token_type_id": 0}, "`cls_token_type_id` must be 2 for the authors' code, got 0"),
     ],
 )
 def test_what_the_authors_have_no_place_for(changes, text) -> None:

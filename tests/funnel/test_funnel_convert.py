@@ -182,6 +182,7 @@ def test_a_funnel_of_narrows_gets_another_head_or_semantics(tmp_path) -> None:
         ({"pooling_size": 3}, "`pooling_size` must be 2"),
         ({"pooling_type": "top_attention"}, "`pooling_type` must be mean or max"),
         ({"position_type": "absolute"}, "`position_type` must be relative"),
+        ({"cls_token_type_id": 0}, "`cls_token_type_id` must be 2 for transformers' Funnel, got 0"),
     ],
 )
 def test_what_transformers_has_no_place_for(changes, text, tmp_path) -> None:

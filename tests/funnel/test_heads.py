@@ -3,6 +3,7 @@
 import pytest
 import torch
 from transformers import FunnelConfig as TheirConfig
+from transformers import Trainer, TrainingArguments
 from transformers.models.funnel import modeling_funnel as theirs
 
 from narrows.errors import UsageError
@@ -106,8 +107,8 @@ def test_a_loss_does_not_depend_on_how_a_step_is_split(name) -> None:
     ids = rows() if name != "choice" else torch.stack([rows(), rows(seed=1)], 1)
     given = labels_of(name, ids)
     labels = next(iter(given.values()))
-    per_text = name in ("classes", "number", "numbers", "labels", "choice", "span")
-    items = len(ids) if per_text else int((labels != -100).sum())
+    # As transformers' Trainer counts them.
+    items = len(ids) if name == "span" else int((labels != -100).sum())
     with torch.no_grad():
         whole = model(ids, **given).loss
         parts = [
@@ -186,3 +187,18 @@ def test_a_head_reads_the_states_of_all_layers_when_asked() -> None:
 def test_the_dropout_of_heads_is_that_of_the_model_unless_it_is_set() -> None:
     assert build(heads.FunnelForTokenClassification, hidden_dropout=0.25).dropout.p == 0.25
     assert build(heads.FunnelForMultipleChoice, classifier_dropout=0.5).classifier.dropout.p == 0.5
+
+
+@pytest.mark.parametrize("name", ["classes", "numbers", "labels"])
+def test_transformers_trainer_reports_the_mean_loss_whatever_the_accumulation(name, tmp_path) -> None:
+    model = build(PAIRS[name][0], **PAIRS[name][2])
+    ids, labels = rows(4), labels_of(name, rows(4))["labels"]
+    with torch.no_grad():
+        want = float(model(ids, labels=labels).loss)
+    arguments = TrainingArguments(
+        str(tmp_path), max_steps=1, per_device_train_batch_size=2, gradient_accumulation_steps=2, report_to=[],
+        use_cpu=True, logging_steps=1, save_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    examples = [{"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)]
+    trainer = Trainer(model, arguments, train_dataset=examples)  # type: ignore[arg-type]
+    assert trainer.train().training_loss == pytest.approx(want, rel=1e-4)

@@ -122,6 +122,7 @@ def net_config_of(config: FunnelConfig) -> dict[str, Any]:
         ("hidden_act", config.hidden_act in activations, ", ".join(activations)),
         ("pooling_type", config.pooling_type != "top_attention", "mean or max"),
         ("decoder_repeats", len(set(repeats)) <= 1, "equal for all layers of the decoder"),
+        ("cls_token_type_id", config.cls_token_type_id == 2, "2"),
     ):
         if not fits:
             raise UsageError(

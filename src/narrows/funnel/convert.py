@@ -153,6 +153,9 @@ def convert_arrays(
     trained = task_of(tensors)
     task = trained if task is None else task
     defaults: dict[str, Any] = {}
+    if layout == "torch" and "truncate_seq" not in fields and changes.get("semantics") != "hf":
+        # Their PyTorch code truncates only where its caller asks for it, and its configs do not say so.
+        defaults = {"truncate_seq": False}
     if layout == "tensorflow":
         defaults = {"layer_norm_eps": 1e-8, "lm_head_transform": True, "discriminator_positive": "original"}
         defaults["tie_word_embeddings"] = "model/lm_loss/weight" not in tensors

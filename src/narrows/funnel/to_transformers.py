@@ -111,6 +111,7 @@ def _check(config: FunnelConfig) -> None:
         ("pooling_size", config.pooling_size == 2, "2"),
         ("pooling_type", config.pooling_type in ("mean", "max"), "mean or max"),
         ("position_type", config.position_type == "relative", "relative"),
+        ("cls_token_type_id", config.cls_token_type_id == 2, "2"),
         ("lm_head_transform", not (lm and config.lm_head_transform), "False"),
         ("hide_masked_keys", not (lm and config.hide_masked_keys), "False"),
     ):

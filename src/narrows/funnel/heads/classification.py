@@ -69,7 +69,8 @@ class FunnelForSequenceClassification(FunnelBaseHead):
 
         Args:
             labels: `[batch]` classes or numbers; `[batch, labels]` for several numbers, or 0 and 1 for several labels.
-            num_items_in_batch: texts that the summed loss is divided by; None: those of this batch.
+            num_items_in_batch: what the summed loss is divided by, as transformers' Trainer counts it: texts, or with
+                several numbers or labels a text all of these; None: those of this batch.
 
         The loss is the cross entropy, with one label or `problem_type="regression"` the squared error, with
         `problem_type="multi_label_classification"` (or, without one, labels that are floats) the binary cross entropy;
@@ -82,7 +83,7 @@ class FunnelForSequenceClassification(FunnelBaseHead):
         loss = None
         if labels is not None:
             total = self._loss(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels)
-            loss = head_loss(total, logits.shape[0], num_items_in_batch)
+            loss = head_loss(total, labels.numel(), num_items_in_batch)
         return with_states(SequenceClassifierOutput, outputs, loss=loss, logits=logits)
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -101,8 +102,8 @@ class FunnelForSequenceClassification(FunnelBaseHead):
             return classification_loss(logits, labels.flatten())
         labels = labels.reshape(logits.shape).to(logits.dtype)
         if problem == "regression":
-            return functional.mse_loss(logits, labels, reduction="sum") / count
-        return functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum") / count
+            return functional.mse_loss(logits, labels, reduction="sum")
+        return functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
 
 
 class FunnelForMultipleChoice(FunnelBaseHead):
