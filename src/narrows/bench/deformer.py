@@ -52,7 +52,15 @@ _SHIPPED = {
 }
 _READER = (*_ANSWERS, *_SHIPPED["reader"])
 _BOTH = (*_ANSWERS, *_SHIPPED["teacher"], *_SHIPPED["reader"])
-_LIBRARY = (*_READER, "store/reader.py", "store/rows.py", "serving/candidates.py", "serving/asking.py", "serving/reader.py", "documents/*.py")
+_LIBRARY = (
+    *_READER,
+    "store/reader.py",
+    "store/rows.py",
+    "serving/candidates.py",
+    "serving/asking.py",
+    "serving/reader.py",
+    "documents/*.py",
+)
 
 _FULL = Workload()
 _QUICK = Workload(passages=8)
