@@ -8,6 +8,7 @@ from narrows.data.squad import (
     Answer,
     QAExample,
     normalize_title,
+    read_pairs,
     read_qamr,
     read_reqa_pairs,
     read_split,
@@ -195,6 +196,39 @@ def test_reqa_pairs(tmp_path):
         write(tmp_path / "typed.json", document | {"answers": [None]}),
         "pair 0: expected a question and an answer sentence as strings, got str and NoneType; correct or remove",
     )
+
+
+@pytest.mark.parametrize("name", ["mine.jsonl", "mine.jsonl.gz"])
+def test_pairs_of_ones_own(tmp_path, name):
+    records = [{"question": "Who won?", "context": "Denver won."}, {"id": "b", "question": "Où ?", "context": "Là."}]
+    text = "\n\n".join(json.dumps(record) for record in records)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    assert list(read_pairs(path)) == [
+        QAExample(f"{name}:1", "", "Who won?", "Denver won."),
+        QAExample("b", "", "Où ?", "Là."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "pattern"),
+    [
+        ('{"question": "Who?"}', r"mine\.jsonl: line 1: expected a key 'context', got only \['question'\]"),
+        ('{"question": " ", "context": "A."}', r"line 1: expected a question, got an empty one; write it"),
+        ('{"id": 3, "question": "Who?", "context": "A."}', r"line 1: expected 'id' to be a string, got int"),
+        ("Who?", r"mine\.jsonl: line 1: expected one JSON record, got other text"),
+    ],
+)
+def test_malformed_pairs(tmp_path, line, pattern):
+    (tmp_path / "mine.jsonl").write_text(line)
+    with pytest.raises(UsageError, match=pattern):
+        list(read_pairs(tmp_path / "mine.jsonl"))
+
+
+def test_pairs_of_any_other_name_are_those_of_reqa(tmp_path):
+    document = {"questions": ["Who won?"], "answers": ["Denver won."], "question_ids": [7]}
+    path = write(tmp_path / "train.json", document)
+    assert list(read_pairs(path)) == list(read_reqa_pairs(path))
 
 
 def test_split(tmp_path):

@@ -1,5 +1,6 @@
 """Recipes: each one that is shipped loads, and each mistake is one sentence that says where."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,16 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, dict | list | tuple):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _strings(inner)
+
+
+def test_every_shipped_recipe_starts_from_what_another_recipe_or_the_page_writes() -> None:
+    recipes = [load_recipe(path) for path in RECIPES]
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    written = {f"{recipe.name}/model" for recipe in recipes}
+    # A command of the page whose first folder of a run is what it writes.
+    written |= set(re.findall(r"python -m narrows\.training\.(?:average|ship --export \w+) runs/(\S+)", page))
+    wanted = {name for recipe in recipes for name in recipe.checkpoints() if name.endswith("/model")}
+    assert "shipped-reader/model" in wanted and wanted <= written
 
 
 def test_there_are_recipes() -> None:

@@ -9,7 +9,7 @@ from transformers import LongT5EncoderModel
 
 from narrows.errors import RecipeError, UsageError
 from narrows.mulla import MullaT5EncoderModel
-from narrows.training.planted.build import Cell, build_run, count_right
+from narrows.training.planted.build import AnswerObjective, Cell, build_run, count_right
 from narrows.training.planted.data import PlantedRows, collate_texts, read_texts
 from narrows.training.planted.model import build_reader
 from narrows.training.planted.recipe import PlantedRecipe
@@ -92,6 +92,27 @@ def test_a_batch_reads_what_a_text_alone_reads(folder) -> None:
 
     with torch.inference_mode():
         torch.testing.assert_close(logits(texts), torch.cat([logits([text]) for text in texts]), atol=1e-5, rtol=0)
+
+
+def test_a_gradient_step_does_not_depend_on_how_the_batch_is_split(folder) -> None:
+    recipe = _recipe()
+    task = read_texts(recipe.data, folder).train
+    reader = build_reader(recipe.model, vocabulary_size=task.vocabulary_size, values=3, dropout=0.0).eval()
+    rows = PlantedRows(task, [32, 48, 40, 56], seed=0)
+    texts = [rows[index] for index in range(4)]
+    objective = AnswerObjective()
+
+    def gradients(parts) -> list[torch.Tensor]:
+        batches = [collate_texts(part) for part in parts]
+        counts = objective.counts(batches)
+        reader.zero_grad()
+        for batch in batches:
+            objective(reader, batch, counts).backward()
+        return [p.grad.clone() for p in reader.parameters() if p.grad is not None]
+
+    whole, split = gradients([texts]), gradients([texts[:1], texts[1:]])
+    for ours, theirs in zip(split, whole, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
 
 
 def test_a_reader_that_always_answers_rightly_has_all_cells_full(folder) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "Answer",
     "QAExample",
     "normalize_title",
+    "read_pairs",
     "read_qamr",
     "read_reqa_pairs",
     "read_split",
@@ -112,6 +113,36 @@ def read_qamr(path: str | PathLike[str]) -> Iterator[QAExample]:
         )
 
 
+def read_pairs(path: str | PathLike[str]) -> Iterator[QAExample]:
+    """Reads questions and texts without labels: JSON Lines of one's own, or a file of ReQA.
+
+    Args:
+        path: ending in `.jsonl` or `.jsonl.gz`: a record `{"question", "context"}` a line, with an `"id"` if there is
+            one (a string; else the file's name and the line's number). Any other name: see `read_reqa_pairs`.
+
+    Raises:
+        UsageError: as `read_qamr` or `read_reqa_pairs`.
+
+    Example:
+        `{"question": "Who won?", "context": "Denver won."}` is a line of such a file.
+    """
+    path = Path(path)
+    if path.name.removesuffix(".gz").endswith(".jsonl"):
+        return _line_pairs(path)
+    return read_reqa_pairs(path)
+
+
+def _line_pairs(path: Path) -> Iterator[QAExample]:
+    for number, line in enumerate(lines(path), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}: line {number}"
+        record = parse_json(line, where)
+        context = field(record, "context", str, where)
+        question_id = field(record, "id", str, where) if "id" in record else f"{path.name}:{number}"
+        yield QAExample(id=question_id, title="", question=_question(record, where), context=context)
+
+
 def read_reqa_pairs(path: str | PathLike[str]) -> Iterator[QAExample]:
     """Reads ReQA pairs: a question and the sentence that holds its answer.
 
@@ -192,7 +223,7 @@ def _squad_question(record: Any, title: str, context: str, *, path: Path, where:
     if not impossible and not answers:
         raise UsageError(
             f"{where}: expected at least one answer or is_impossible set to true, got neither; add one of them or "
-            "remove the question."
+            "remove the question, or give questions without labels as a part of format `pairs`."
         )
     return QAExample(question_id, title, _question(record, where), context, answers, impossible)
 

@@ -14,7 +14,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from narrows._plural import count
-from narrows.data import QAExample, read_reqa_pairs
+from narrows.data import QAExample, read_pairs
 from narrows.errors import NarrowsError, UsageError
 from narrows.evaluation.run import load_span_model, predict_examples
 from narrows.evaluation.spans import SpanPrediction
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line, whose help tells the arguments; ends the process."""
     parser = argparse.ArgumentParser(prog="python -m narrows.training.label", description=__doc__)
     parser.add_argument("model", help="checkpoint of a span model")
-    parser.add_argument("pairs", type=Path, help="questions and sentences in the ReQA layout")
+    parser.add_argument("pairs", type=Path, help="questions and texts: .jsonl, or the layout of ReQA")
     parser.add_argument("out", type=Path, help="SQuAD file to write, ending in .json.gz")
     parser.add_argument("--share", type=float, default=1.0, help="of the questions, the surest, to keep (1: all)")
     arguments = parser.parse_args(argv)
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         # Before the reading, which takes long.
         _check_out(arguments.out)
         surest([], [], share=arguments.share)
-        examples = _in_order(list(read_reqa_pairs(arguments.pairs)))
+        examples = _in_order(list(read_pairs(arguments.pairs)))
         spans = label_examples(arguments.model, examples)
         written = write_squad(*surest(examples, spans, share=arguments.share), arguments.out)
     except NarrowsError as error:

@@ -10,8 +10,10 @@ from accelerate.data_loader import BatchSamplerShard
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertModel
 
+from narrows.data.masking import IGNORED
 from narrows.errors import ConversionError, UsageError
 from narrows.training.pretraining.build import build_run, plan_run
+from narrows.training.pretraining.data import Item
 from narrows.training.pretraining.model import build_config
 from narrows.training.pretraining.parts import prepare
 from narrows.training.recipe import load_recipe
@@ -94,6 +96,34 @@ def test_a_run_stopped_twice_equals_the_straight_one(
     expected, found = _weights(straight), _weights(stopped)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"model": {"family": "narrows-funnel", "config": FUNNEL}, "masking": {"hide_keys": True}}],
+    ids=["bert", "funnel"],
+)
+def test_a_gradient_step_does_not_depend_on_how_the_batch_is_split(
+    changes, pretraining_recipe, text_folder, tmp_path
+) -> None:
+    trainer = build_run(pretraining_recipe(**changes), data=text_folder, output=tmp_path, quiet=True).trainer
+    model = trainer.model.eval()  # type: ignore[union-attr]
+    batch = trainer._collate([trainer.train_dataset[Item(1, row)] for row in range(6)])  # type: ignore[index]
+    # With other numbers of predicted tokens in the parts.
+    batch["labels"][0, :20] = IGNORED
+
+    def gradients(rows: list[list[int]]) -> list[torch.Tensor]:
+        batches = [{name: value[part] for name, value in batch.items()} for part in rows]
+        counts = trainer._objective.counts(batches)
+        model.zero_grad()
+        for part in batches:
+            trainer._objective(model, part, counts).backward()
+        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    whole = gradients([[0, 1, 2, 3, 4, 5]])
+    for rows in ([[0], [1, 2, 3], [4, 5]], [[5, 4, 3, 2, 1, 0]]):
+        for ours, theirs in zip(gradients(rows), whole, strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
 
 
 def test_a_run_goes_on_from_another_ones_model(pretraining_recipe, text_folder, tmp_path) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
-from narrows.data import TokenCache, TokenizedTexts, read_articles, read_reqa_pairs
+from narrows.data import TokenCache, TokenizedTexts, read_articles, read_pairs
 from narrows.data.files import lines
 from narrows.documents.sentences import sentences
 from narrows.errors import UsageError
@@ -185,7 +185,7 @@ def _texts(part: TextPart, path: Path) -> Iterator[Sequence[str]]:
     if part.format == "articles":
         yield from (article.paragraphs for article in read_articles(path))
     elif part.format == "pairs":
-        for pair in read_reqa_pairs(path):
+        for pair in read_pairs(path):
             yield (pair.question,)
             yield (pair.context,)
     else:

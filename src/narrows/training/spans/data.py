@@ -19,8 +19,8 @@ from narrows.data import (
     cloze_examples,
     join_contexts,
     read_articles,
+    read_pairs,
     read_qamr,
-    read_reqa_pairs,
     read_split,
     read_squad,
 )
@@ -71,7 +71,7 @@ def read_part(part: DataPart, folder: Path, *, seed: int, runs: Path | None = No
     elif part.format == "cloze":
         examples = cloze_examples(read_articles(path, titles=titles), seed=seed)
     else:
-        examples = list(read_qamr(path) if part.format == "qamr" else read_reqa_pairs(path))
+        examples = list(read_qamr(path) if part.format == "qamr" else read_pairs(path))
     if part.answers != "all":
         examples = [example for example in examples if bool(example.answers) == (part.answers == "answerable")]
     if not examples:

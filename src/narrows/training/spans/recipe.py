@@ -54,8 +54,9 @@ class DataPart(Section):
     """One source of examples.
 
     Attributes:
-        format: `squad` (v1.1 or v2.0 JSON), `qamr` (JSONL), `pairs` (questions and texts without labels), or
-            `cloze` (running text, out of which questions are made; see `narrows.data.cloze`).
+        format: `squad` (v1.1 or v2.0 JSON), `qamr` (JSONL), `pairs` (questions and texts without labels;
+            see `narrows.data.read_pairs`), or `cloze` (running text, out of which questions are made; see
+            `narrows.data.cloze`).
         file: path under the data folder, or under that of the runs, which is looked at first.
         split: of `squad` and `cloze`: JSON file with lists of titles by part, and the part taken.
         part: name of that part.
