@@ -128,13 +128,22 @@ def _run(arguments: list[str], *, debug: bool) -> int:
     except NarrowsError as error:
         return _failed(str(error), debug=debug, code=error.exit_code)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
-            return _unforeseen(error, debug=debug)
-        sentence = f"expected room for what is written, got {error.strerror}; make room or write it elsewhere"
-        return _failed(sentence, debug=debug, code=1)
+        return _refused_by_system(error, debug=debug)
     except Exception as error:
         return _unforeseen(error, debug=debug)
     return code if isinstance(code, int) else 0
+
+
+def _refused_by_system(error: OSError, *, debug: bool) -> int:
+    """Tell of a full disk, or of a file or folder without permission, wherever it was met."""
+    if error.errno == errno.ENOSPC:
+        sentence = f"expected room for what is written, got {error.strerror}; make room or write it elsewhere"
+    elif error.errno in (errno.EACCES, errno.EPERM) and error.filename is not None:
+        name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
+        sentence = f"expected permission to use {name}, got {error.strerror}; change it or choose another place"
+    else:
+        return _unforeseen(error, debug=debug)
+    return _failed(sentence, debug=debug, code=1)
 
 
 def _unforeseen(error: Exception, *, debug: bool) -> int:
