@@ -276,8 +276,17 @@ def test_deleting(store, document) -> None:
     assert not store.path.exists()
 
 
-@pytest.mark.parametrize("locked", [".", "passages.lance", "passages.lance/data", ".."])
-def test_a_store_that_cannot_be_deleted_whole_stays_whole(store, document, tmp_path, locked) -> None:
+@pytest.mark.parametrize(
+    ("locked", "rights"),
+    [
+        (".", 0o555),
+        ("passages.lance", 0o555),
+        ("passages.lance/data", 0o555),
+        ("passages.lance/data", 0),
+        ("..", 0o555),
+    ],
+)
+def test_a_store_that_cannot_be_deleted_whole_stays_whole(store, document, locked, rights) -> None:
     with store.writer() as writer:
         writer.put([document("a")])
     store.close()
@@ -288,7 +297,7 @@ def test_a_store_that_cannot_be_deleted_whole_stays_whole(store, document, tmp_p
     for path in (store.path.parent, store.path, *store.path.rglob("*")) if root else ():
         if path.resolve() != folder.resolve():
             os.chown(path, 65534, -1)
-    os.chmod(folder, 0o555)
+    os.chmod(folder, rights)
     above = [path for path in store.path.parents if root and not path.stat().st_mode & stat.S_IXOTH]
     modes = [stat.S_IMODE(path.stat().st_mode) for path in above]
     for path in above:

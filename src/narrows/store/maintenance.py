@@ -85,8 +85,9 @@ def delete(path: str | os.PathLike) -> None:
 def _require_permission(path: Path) -> None:
     """Make sure that no folder keeps what is in it: a deletion that stops half-way would leave no store to use."""
     effective = os.access in os.supports_effective_ids
-    folders = (Path(folder) for folder, _, _ in os.walk(path))
-    for folder in (path.absolute().parent, *folders):
+    # By their names: `os.walk` passes over a folder that it may not look into.
+    inner = (Path(above) / name for above, names, _ in os.walk(path) for name in names)
+    for folder in (path.absolute().parent, path, *inner):
         if not os.access(folder, os.W_OK | os.X_OK, effective_ids=effective):
             raise StoreError(
                 f"the store {path} cannot be deleted (no permission to remove what is in {folder}); "
