@@ -383,3 +383,16 @@ def test_a_full_disk_in_the_midst_of_writing_is_one_sentence(capsys, monkeypatch
     monkeypatch.setattr(sys, "stdout", Full())
     assert main(["inspect", "mask", "full", "--length", "8"]) == 1
     assert "narrows: error: expected room for what is written, got No space left" in capsys.readouterr().err
+
+
+def test_a_place_without_permission_is_one_sentence_wherever_it_is_met(capsys, monkeypatch) -> None:
+    class Locked(io.StringIO):
+        def write(self, text: str) -> int:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "locked/config.json")
+
+    monkeypatch.setattr(sys, "stdout", Locked())
+    assert main(["inspect", "mask", "full", "--length", "8"]) == 1
+    assert capsys.readouterr().err == (
+        "narrows: error: expected permission to use locked/config.json, got Permission denied; "
+        "change it or choose another place\n"
+    )

@@ -195,6 +195,16 @@ def test_a_context_without_words_has_a_defined_result(qa, context) -> None:
     assert [bool(answer["answer"]) for answer in mixed] == [True, False, True]
 
 
+@pytest.mark.parametrize(
+    "name", ["topk", "doc_stride", "max_answer_len", "max_seq_len", "max_question_len", "align_to_words"]
+)
+def test_none_stands_for_the_default(qa, name) -> None:
+    # Words of several tokens, so that `align_to_words` matters.
+    asked = {"question": QUESTION, "context": "zebrafish quaggas xylophones"}
+    assert same(qa(**asked, top_k=9, **{name: None}), qa(**asked, top_k=9))
+    assert same([qa(**asked, top_k=None)], [qa(**asked)])
+
+
 def test_a_long_question_is_cut_with_a_warning(qa, monkeypatch) -> None:
     said = []
     monkeypatch.setattr("narrows.serving.pipeline.logger.warning", said.append)

@@ -279,6 +279,51 @@ def test_deleting(store, document) -> None:
     assert not store.path.exists()
 
 
+@pytest.mark.parametrize(
+    ("locked", "rights"),
+    [
+        (".", 0o555),
+        ("passages.lance", 0o555),
+        ("passages.lance/data", 0o555),
+        ("passages.lance/data", 0),
+        ("..", 0o555),
+    ],
+)
+def test_a_store_that_cannot_be_deleted_whole_stays_whole(store, document, locked, rights) -> None:
+    with store.writer() as writer:
+        writer.put([document("a")])
+    store.close()
+    folder = store.path / locked
+    mode = stat.S_IMODE(os.stat(folder).st_mode)
+    root = os.geteuid() == 0
+    # The user without rights owns all but the one folder.
+    for path in (store.path.parent, store.path, *store.path.rglob("*")) if root else ():
+        if path.resolve() != folder.resolve():
+            os.chown(path, 65534, -1)
+    os.chmod(folder, rights)
+    above = [path for path in store.path.parents if root and not path.stat().st_mode & stat.S_IXOTH]
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in above]
+    for path in above:
+        os.chmod(path, 0o711)
+    if root:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(
+            StoreError, match=r"cannot be deleted \(no permission to remove what is in .*check its perm"
+        ):
+            delete(store.path)
+    finally:
+        if root:
+            os.seteuid(0)
+        for path, former in zip(above, modes, strict=True):
+            os.chmod(path, former)
+        os.chmod(folder, mode)
+    report = verify(store.path)
+    assert report.ok and report.documents == 1
+    delete(store.path)
+    assert not store.path.exists()
+
+
 def test_a_link_to_a_store_is_not_deleted_by_halves(store, document, tmp_path) -> None:
     with store.writer() as writer:
         writer.put([document("a")])

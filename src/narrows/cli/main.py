@@ -41,7 +41,7 @@ VERBS = {
 
 
 # What is wrong with a path that was named, found wherever it is first looked at.
-_OF_PATHS = (errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.EPERM, errno.EROFS)
+_OF_PATHS = (errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS)
 
 
 class _VerbGroup(TyperGroup):
@@ -132,16 +132,27 @@ def _run(arguments: list[str], *, debug: bool) -> int:
     except NarrowsError as error:
         return _failed(str(error), debug=debug, code=error.exit_code)
     except OSError as error:
-        if error.errno in _OF_PATHS and error.filename is not None:
-            sentence = f"expected a path that can be used, got {shown(error.filename)} ({error.strerror}); check it"
-            return _failed(sentence, debug=debug, code=2)
-        if error.errno != errno.ENOSPC:
-            return _unforeseen(error, debug=debug)
-        sentence = f"expected room for what is written, got {error.strerror}; make room or write it elsewhere"
-        return _failed(sentence, debug=debug, code=1)
+        return _refused_by_system(error, debug=debug)
     except Exception as error:
         return _unforeseen(error, debug=debug)
     return code if isinstance(code, int) else 0
+
+
+def _refused_by_system(error: OSError, *, debug: bool) -> int:
+    """Tell of a full disk, of a file or folder without permission, or of a path that cannot be, wherever it was met."""
+    if error.errno == errno.ENOSPC:
+        sentence = f"expected room for what is written, got {error.strerror}; make room or write it elsewhere"
+        return _failed(sentence, debug=debug, code=1)
+    if error.filename is None:
+        return _unforeseen(error, debug=debug)
+    name = shown(os.fsdecode(error.filename))
+    if error.errno in (errno.EACCES, errno.EPERM):
+        sentence = f"expected permission to use {name}, got {error.strerror}; change it or choose another place"
+        return _failed(sentence, debug=debug, code=1)
+    if error.errno in _OF_PATHS:
+        sentence = f"expected a path that can be used, got {name} ({error.strerror}); check it"
+        return _failed(sentence, debug=debug, code=2)
+    return _unforeseen(error, debug=debug)
 
 
 def _unforeseen(error: Exception, *, debug: bool) -> int:

@@ -5,7 +5,8 @@ Arguments and output are those of transformers 4, with what was left open there 
 - A list of questions gives a list with one entry a question, however long it is. An entry is a dict with
   `top_k=1` and a list of dicts otherwise, as for a single question.
 - `context[start:end] == answer`, always; the answer "" stands at 0, 0.
-- The same place found in several windows is one answer with its best score.
+- The same place found in several windows is one answer with its best score. The same text at another place is
+  another answer (the last releases of transformers 4 added their scores up, also beyond 1).
 - A context without a token gives "", with score 1 under `handle_impossible_answer` and 0 without.
 - `batch_size` counts windows, and does not change the result.
 """
@@ -33,6 +34,7 @@ _TASK = "question-answering"
 _WORDS = ("question", "context")
 _READING = ("doc_stride", "max_seq_len", "max_question_len")
 _CHOOSING = ("top_k", "max_answer_len", "handle_impossible_answer", "align_to_words")
+_SETTINGS = (*_READING, *_CHOOSING)
 # Wider than any margin of two real logits.
 _LOWEST = -1e4
 
@@ -96,13 +98,13 @@ class QuestionAnsweringPipeline(Pipeline):
     _load_feature_extractor = False
 
     def _sanitize_parameters(self, topk: int | None = None, **given: Any):
+        # As in transformers 4, None stands for the default.
+        given = {name: value for name, value in given.items() if value is not None or name not in _SETTINGS}
         if topk is not None:
             given.setdefault("top_k", topk)
         for name in given:
-            if name not in (*_READING, *_CHOOSING):
-                raise UsageError(
-                    f"`{_TASK}` takes {', '.join((*_READING, *_CHOOSING, 'batch_size'))}, got {name!r}; leave it out"
-                )
+            if name not in _SETTINGS:
+                raise UsageError(f"`{_TASK}` takes {', '.join((*_SETTINGS, 'batch_size'))}, got {name!r}; leave it out")
         for name in ("top_k", "max_answer_len", "max_seq_len", "max_question_len"):
             value = given.get(name)
             if value is not None and value < 1:

@@ -47,7 +47,8 @@ def delete(path: str | os.PathLike) -> None:
     """Delete the store at `path` with everything in it, be it damaged or of a newer format.
 
     Raises:
-        StoreError: there is no store at `path` or only a link to one, or it holds files that are not the store's.
+        StoreError: there is no store at `path` or only a link to one, it holds files that are not the store's, or
+            a part of it may not be deleted; nothing is then.
         StoreDamagedError: so much is gone that it might be another program's folder.
         StoreBusyError: somebody is writing to it or reading from it.
     """
@@ -59,6 +60,7 @@ def delete(path: str | os.PathLike) -> None:
         )
     if not (layout.is_unborn(path) and os.listdir(path)):
         _require_store(path)
+    _require_permission(path)
     writing = layout.lock_for_writing(path)
     reading = None
     try:
@@ -80,6 +82,19 @@ def delete(path: str | os.PathLike) -> None:
         os.close(writing)
         if reading is not None:
             os.close(reading)
+
+
+def _require_permission(path: Path) -> None:
+    """Make sure that no folder keeps what is in it: a deletion that stops half-way would leave no store to use."""
+    effective = os.access in os.supports_effective_ids
+    # By their names: `os.walk` passes over a folder that it may not look into.
+    inner = (Path(above) / name for above, names, _ in os.walk(path) for name in names)
+    for folder in (path.absolute().parent, path, *inner):
+        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=effective):
+            raise StoreError(
+                f"the store {path} cannot be deleted (no permission to remove what is in {folder}); "
+                "check its permissions"
+            )
 
 
 def _require_store(path: Path) -> None:
