@@ -150,6 +150,22 @@ def test_the_fingerprint_follows_the_lower_layers_only(reader, tiny_reader_folde
     assert reader.engine.fingerprint("fp32").codec == "fp32"
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("num_attention_heads", 1), ("hidden_act", "relu"), ("layer_norm_eps", 1e-3)]
+)
+def test_the_fingerprint_follows_what_the_same_weights_are_read_with(field, value, reader, tmp_path) -> None:
+    config = copy.deepcopy(reader.engine.config)
+    assert getattr(config, field) != value
+    setattr(config, field, value)
+    model = DeformerForQuestionAnswering(config)
+    model.load_state_dict(reader.engine.model.state_dict())
+    other = Engine(model, reader.engine.tokenizer)
+    [passage] = ids(other, "the river was long and the night was cold")
+    assert not torch.allclose(other.encode_passages([passage])[0], reader.engine.encode_passages([passage])[0])
+    [difference] = other.fingerprint("int8").differences(reader.engine.fingerprint("int8"))
+    assert difference.startswith("layout bert (")
+
+
 def test_a_joint_reader_of_transformers_is_refused(tiny_bert) -> None:
     with pytest.raises(ConversionError, match="expected a DeFormer, got .* model type 'bert' .*; convert it with"):
         Engine.from_pretrained(tiny_bert)

@@ -116,12 +116,15 @@ class Engine:
     def fingerprint(self, codec: str) -> Fingerprint:
         """Identity of the states that this engine stores with a codec."""
         weights, tokenizer = self._identity
+        config = self.config
+        # The same weights give other states with other heads, another activation or another epsilon.
+        encoder = f"{config.num_attention_heads} heads, {config.hidden_act}, eps {config.layer_norm_eps:g}"
         return Fingerprint(
             weights=weights,
             tokenizer=tokenizer,
-            split_layer=self.config.split_layer,
-            layout=f"{self.config.backbone}: passage [SEP], segment 1, positions {self.config.passage_positions}",
-            width=self.config.hidden_size,
+            split_layer=config.split_layer,
+            layout=f"{config.backbone} ({encoder}): passage [SEP], segment 1, positions {config.passage_positions}",
+            width=config.hidden_size,
             codec=codec,
             format_version=FORMAT_VERSION,
         )
