@@ -393,6 +393,6 @@ def test_a_place_without_permission_is_one_sentence_wherever_it_is_met(capsys, m
     monkeypatch.setattr(sys, "stdout", Locked())
     assert main(["inspect", "mask", "full", "--length", "8"]) == 1
     assert capsys.readouterr().err == (
-        "narrows: error: expected permission to use locked/config.json, got Permission denied; "
+        "narrows: error: expected permission to use 'locked/config.json', got Permission denied; "
         "change it or choose another place\n"
     )

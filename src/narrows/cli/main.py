@@ -145,7 +145,7 @@ def _refused_by_system(error: OSError, *, debug: bool) -> int:
         return _failed(sentence, debug=debug, code=1)
     if error.filename is None:
         return _unforeseen(error, debug=debug)
-    name = shown(os.fsdecode(error.filename))
+    name = shown(os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename)
     if error.errno in (errno.EACCES, errno.EPERM):
         sentence = f"expected permission to use {name}, got {error.strerror}; change it or choose another place"
         return _failed(sentence, debug=debug, code=1)
