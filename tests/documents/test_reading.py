@@ -149,6 +149,14 @@ def test_neither_file_nor_folder(tmp_path):
         scan(tmp_path / "p.txt")
 
 
+def test_a_folder_of_which_nothing_may_be_read_says_where_to_look(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "loop.txt").symlink_to("loop.txt")
+    (tmp_path / "folder" / "photo.png").write_text("x")
+    with pytest.raises(DocumentError, match=r"holds none \(2 others skipped\); see why they were skipped$"):
+        scan(tmp_path / "folder", on_problem=lambda name, error: None)
+
+
 def test_folder_without_anything_to_read(tmp_path):
     with pytest.raises(DocumentError, match=r"expected a folder with .*pdf files, but .* holds none; name another"):
         scan(tmp_path)

@@ -92,6 +92,15 @@ def test_words_alone_need_no_vector(dense_store) -> None:
     assert find_candidates(dense_store, "?!", limit=2, embed=never) == first
 
 
+def test_both_is_what_is_near_where_no_word_tells(dense_store, embedder) -> None:
+    def find(retrieval):
+        return find_candidates(
+            dense_store, "who is it?", limit=2, retrieval=retrieval, embed=lambda asked: embedder.embed([asked])[0]
+        )
+
+    assert find("both") == find("dense")
+
+
 @pytest.mark.parametrize("retrieval", ["bm25", "dense", "both"])
 @pytest.mark.parametrize("limit", [2, 5, 1000])
 def test_evidence_is_of_the_words_however_a_passage_was_found(dense_store, embedder, retrieval, limit) -> None:

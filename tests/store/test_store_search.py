@@ -63,12 +63,15 @@ def test_operators_mean_nothing(searchable, query) -> None:
 
 @pytest.mark.parametrize("query", ["", "  \n", "?!", '"'])
 def test_an_empty_query_is_refused(searchable, query) -> None:
+    with pytest.raises(UsageError, match="a search needs at least one word, but the query is"):
+        searchable.search(query, 3)
+
+
+def test_a_query_that_is_not_unicode_is_refused(searchable) -> None:
     with pytest.raises(
         UsageError, match="a search needs words in Unicode, but character 3 is no UTF-8; type the query anew"
     ):
         searchable.search("caf\udce9 clock", 3)
-    with pytest.raises(UsageError, match="a search needs at least one word, but the query is"):
-        searchable.search(query, 3)
 
 
 def test_new_and_replaced_rows_are_found_beside_the_index(searchable, document) -> None:
@@ -85,6 +88,7 @@ def test_the_limit_holds(searchable, document) -> None:
     assert len(searchable.search("harbour", 4)) == 4
     with pytest.raises(UsageError, match="at least 1 passage, but the limit is 0"):
         searchable.search("harbour", 0)
+    assert len(searchable.search("harbour", 10**20)) >= 6 and searchable.first(10**20)
 
 
 def test_nearest_is_the_cosine(tmp_path, fingerprint, document) -> None:
@@ -105,6 +109,10 @@ def test_nearest_is_the_cosine(tmp_path, fingerprint, document) -> None:
         hits = store.nearest(query, 6)
         assert store.load([hit.row_id for hit in hits]).ids == expected
         assert [hit.score for hit in hits] == pytest.approx([cosine[id] for id in expected], abs=2e-3)
+        # The squares of the one are 0 in fp32, those of the other infinite.
+        for scale in (1e-30, 1e30):
+            assert store.nearest(query * scale, 6) == hits
+        assert len(store.nearest(query, 10**20)) == sum(len(one.passages) for one in documents)
         for bad in (np.ones(7), np.zeros(8), np.full(8, np.nan)):
             with pytest.raises(UsageError, match="has to be 8 finite numbers that are not all 0"):
                 store.nearest(bad, 3)

@@ -35,6 +35,8 @@ SUFFIXES = {
 EXPECTED_SUFFIXES = ".txt, .md, .html, .jsonl or .pdf"
 """For error messages."""
 
+_CONVERT = "name another folder or convert the files to one of these formats"
+
 OnProblem = Callable[[str, DocumentError], None]
 
 
@@ -79,11 +81,12 @@ def scan(folder: Path | str, *, on_problem: OnProblem | None = None) -> list[Sou
         found = "is neither" if root.exists() else "does not exist"
         raise DocumentError(f"expected a folder or a file, but {root} {found}; check the path")
 
-    skipped = 0
+    skipped = refused = 0
 
     def report(name: str, error: DocumentError) -> None:
-        nonlocal skipped
+        nonlocal skipped, refused
         skipped += 1
+        refused += not isinstance(error, UnsupportedSuffix)
         if on_problem is not None:
             on_problem(name, error)
         elif not isinstance(error, UnsupportedSuffix):
@@ -94,7 +97,7 @@ def scan(folder: Path | str, *, on_problem: OnProblem | None = None) -> list[Sou
         others = f" ({count(skipped, 'other')} skipped)" if skipped else ""
         raise DocumentError(
             f"expected a folder with {EXPECTED_SUFFIXES} files, but {root} holds none{others}; "
-            "name another folder or convert the files to one of these formats"
+            + ("see why they were skipped" if refused else _CONVERT)
         )
     return sources
 

@@ -52,9 +52,10 @@ def find_candidates(
         embed: gives the question's vector; called for `dense` and `both` only.
 
     Returns:
-        At most `limit` passages. A question without a word to look for ("who is it?") says nothing about where
-        to look: `bm25` then gives the first passages of the store. A passage found by its vector alone counts as one
-        without a word in common, that is, a BM25 score of 0, when it is not among the 1,000 best by words.
+        At most `limit` passages. A question without a word to look for ("who is it?") says nothing about where to
+        look: `bm25` then gives the first passages of the store, and `both` those nearest. A passage found by its
+        vector alone counts as one without a word in common, that is, a BM25 score of 0, when it is not among the
+        1,000 best by words.
 
     Raises:
         UsageError: an unknown retrieval, a limit under 1, or a store without vectors where they are needed.
@@ -69,10 +70,12 @@ def find_candidates(
     evidence_of = _standard_score([hit.score for hit in found[:_BACKGROUND]])
     scores = {hit.row_id: hit.score for hit in found}
     rankings = []
-    if retrieval in ("bm25", "both"):
-        rankings.append([hit.row_id for hit in found[:limit]] or store.first(limit))
-    if retrieval in ("dense", "both"):
+    if retrieval != "dense":
+        rankings.append([hit.row_id for hit in found[:limit]])
+    if retrieval != "bm25":
         rankings.append([hit.row_id for hit in store.nearest(embed(question), limit)])
+    if not any(rankings):
+        rankings = [store.first(limit)]
     return [Candidate(row, evidence_of(scores.get(row, 0.0))) for row in fuse(rankings)[:limit]]
 
 

@@ -227,6 +227,19 @@ def is_unborn(path: Path) -> bool:
         raise unreadable(path, error) from error
 
 
+def require_unborn(path: Path) -> None:
+    """Refuse a folder that holds anything but the beginning of a store.
+
+    Raises:
+        StoreError: it does, or it may not be read.
+    """
+    if not is_unborn(path):
+        raise StoreError(
+            f"a store is created in a new or empty folder, but {path} holds something already; "
+            "open it with Store.open if it is a store, or choose another folder"
+        )
+
+
 def foreign_names(path: Path) -> list[str]:
     """Names in the folder that are not part of a store, sorted."""
     return sorted(set(os.listdir(path)) - _OWN_NAMES)

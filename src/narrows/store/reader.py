@@ -91,11 +91,11 @@ class Store:
             raise StoreError(
                 f"a store cannot be created at {path} ({error.strerror}); choose a folder that can be written to"
             ) from error
-        _require_unborn(path)
+        layout.require_unborn(path)
         writing = layout.lock_for_writing(path)
         try:
             # Again, as another process may have made one there since.
-            _require_unborn(path)
+            layout.require_unborn(path)
             layout.write_manifest(path, layout.Manifest(fingerprint, vector_width))
         except OSError as error:
             raise StoreError(
@@ -189,7 +189,7 @@ class Store:
         Raises:
             UsageError: the query has no letter or digit or is not Unicode, or the limit is not positive.
         """
-        _check_limit(limit)
+        limit = _checked(limit)
         if not any(letter.isalnum() for letter in query):
             raise UsageError(f"a search needs at least one word, but the query is {query[:40]!r}; ask for something")
         if (place := surrogate_in(query)) is not None:
@@ -213,7 +213,7 @@ class Store:
             UsageError: the store has no vectors, the vector has another size or is zero or not finite, or the
                 limit is not positive.
         """
-        _check_limit(limit)
+        limit = _checked(limit)
         self.require_vectors()
         vector = np.asarray(vector, dtype=np.float32)
         if vector.shape != (self.vector_width,) or not np.isfinite(vector).all() or not vector.any():
@@ -221,7 +221,9 @@ class Store:
                 f"the vector to compare with has to be {self.vector_width} finite numbers that are not all 0, but "
                 f"has the shape {vector.shape}; use the model that indexed the store"
             )
-        unit = (vector / np.linalg.norm(vector)).astype(np.float16)
+        # In fp64, where no square of a float32 is 0 or infinite.
+        exact = vector.astype(np.float64)
+        unit = (exact / np.linalg.norm(exact)).astype(np.float16)
         table = self._scan(
             doing="searching",
             columns=["_distance"],
@@ -259,7 +261,7 @@ class Store:
 
     def first(self, limit: int) -> list[int]:
         """Row ids of the first passages of the snapshot, for a query that says nothing about where to look."""
-        _check_limit(limit)
+        limit = _checked(limit)
         table = self._scan(columns=[], limit=limit, with_row_id=True)
         return [] if table is None else table["_rowid"].to_pylist()
 
@@ -389,18 +391,12 @@ class Store:
         return [by_id[passage_id] for passage_id in passage_ids]
 
 
-def _require_unborn(path: Path) -> None:
-    if not layout.is_unborn(path):
-        raise StoreError(
-            f"a store is created in a new or empty folder, but {path} holds something already; "
-            "open it with Store.open if it is a store, or choose another folder"
-        )
-
-
 def _best_first(row_ids: list[int], scores: list[float]) -> list[Hit]:
     return sorted(map(Hit, row_ids, scores), key=lambda hit: (-hit.score, hit.row_id))
 
 
-def _check_limit(limit: int) -> None:
+def _checked(limit: int) -> int:
+    """A limit that Lance can be told; no store has as many passages as the largest."""
     if limit < 1:
         raise UsageError(f"a search returns at least 1 passage, but the limit is {limit}; ask for 1 or more")
+    return min(limit, 2**31 - 1)

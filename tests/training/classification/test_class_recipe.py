@@ -75,8 +75,9 @@ def test_the_shipped_recipes_read_the_published_data(repository_root: Path, shar
         "funnel-sst2": (60614, 6735, 872),
     }
     for name, expected in sizes.items():
-        data = load_recipe(repository_root / "recipes" / f"{name}.yaml").data  # type: ignore[attr-defined]
-        found = [_read(parts, shared_data) for parts in (data.train, data.tune, data.test)]
+        recipe = load_recipe(repository_root / "recipes" / f"{name}.yaml")
+        data = recipe.data  # type: ignore[attr-defined]
+        found = [_read(recipe, parts, shared_data) for parts in (data.train, data.tune, data.test)]
         assert tuple(map(len, found)) == expected, name
         texts = [{(one.text, one.pair) for one in part} for part in found]
         # A few sentences stand twice in the published sets.
