@@ -39,6 +39,9 @@ def command(
     rounds: Annotated[
         int | None, typer.Option("--rounds", min=1, max=10_000, help="Repeats of each timing.", show_default="by row")
     ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="mulla: draw time and memory from short to long, a PNG.")
+    ] = None,
     device: Annotated[str, typer.Option("--device", help="Where to compute; cpu is the one there is.")] = "cpu",
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -63,6 +66,8 @@ def command(
     from narrows.bench.rows import Context
     from narrows.bench.runner import run
 
+    if plot is not None:
+        _check_plot(family, plot)
     _quieten()
     console = options.stderr_console(quiet=quiet)
     context = Context(
@@ -74,12 +79,26 @@ def command(
     )
     only = [name.strip() for name in rows.split(",") if name.strip()]
     lines = run(family, context, quick=quick, only=only, folder=results, began=began)
+    if plot is not None:
+        from narrows.bench.curve_plot import write_curves
+        from narrows.bench.results import load_results, results_file
+
+        write_curves(plot, load_results(results_file(results, family))["rows"])
     if json:
         options.emit_json({"rows": lines})
     else:
         _show(lines)
     if any(line.holds is False for line in lines):
         raise typer.Exit(1)
+
+
+def _check_plot(family: str, plot: Path) -> None:
+    """Refuse a picture that could not be drawn before anything is measured."""
+    if family != "mulla":
+        raise UsageError(f"expected no --plot for {family}, got {plot}; only mulla has rows from short to long")
+    from narrows.inspection.plot import check_place
+
+    check_place(plot)
 
 
 def _models(named: str) -> dict[str, Path]:
