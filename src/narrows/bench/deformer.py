@@ -211,7 +211,7 @@ def _question_memory() -> Group:
         size=f"minilm k=4, {_FULL.passages} passages",
         quick=partial(measure, work=_QUICK),
         quick_size=f"minilm k=4, {_QUICK.passages} passages",
-        quick_seconds=25,
+        quick_seconds=35,
     )
 
 
