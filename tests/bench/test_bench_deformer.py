@@ -135,3 +135,21 @@ def test_the_library_is_scored_from_question_to_answer(tmp_path):
         "questions-recall",
         "questions-word-overlap",
     }
+
+
+def test_a_question_given_its_passage_counts_though_it_would_be_refused(tmp_path):
+    from narrows.serving.reader import Reader
+
+    (tmp_path / "a.txt").write_text("The bell rings.\n\nThe clock was built in 1887 by Maria Keller.")
+    answer = {"text": "1887", "document": "a.txt", "start": 40}
+    nowhere = {"text": "1887", "document": "b.txt", "start": 40}
+    engine = quality.load_engine("reader")
+    engine.config.no_answer_threshold = 2.0
+    reader = Reader(engine)
+    assert reader.answer("When was the clock built?", (tmp_path / "a.txt").read_text()).answers[0].answer == ""
+    questions = [
+        {"question": "When was the clock built?", "answers": [answer]},
+        {"question": "When was the clock built?", "answers": [nowhere]},
+        {"question": "Who stole the clock?", "answers": []},
+    ]
+    assert quality.score_given_passage(reader, tmp_path, questions).value == 50.0

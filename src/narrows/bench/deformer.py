@@ -6,6 +6,7 @@ from narrows.bench.gate import DEFORMER
 from narrows.bench.memory import help_rows, indexing_rows, question_rows
 from narrows.bench.quality import (
     curve_rows,
+    given_passage_rows,
     library_rows,
     needs_both,
     needs_data,
@@ -74,6 +75,8 @@ def groups(context: Context) -> list[Group]:
         *_quality(),
         *[_curve(name) for name in context.models],
         _library(),
+        _given_passage("reader"),
+        _given_passage("teacher"),
         _minilm(),
         _large("bert-base", {9: 3.6, 10: 5.1}, rounds=9),
         _large("bert-large", {20: None, 21: None}, rounds=5),
@@ -158,13 +161,21 @@ def _quality() -> list[Group]:
         Row(name="f1-tune-student-to-teacher", unit="F1", peer="teacher", bar=-1.0, sources=_BOTH),
     )
     found.append(Group(rows=tune, measure=tune_rows, size="SQuAD 1.1, 4 tune articles", missing=needs_both))
-    squad2 = (
-        Row(name="squad2-f1", unit="F1", sources=_READER),
-        Row(name="squad2-f1-gain", unit="F1", peer="better of always and never", bar=5.0, sources=_READER),
-        Row(name="squad2-balanced", unit="%", peer="50 for always and never", bar=60.0, sources=_READER),
-    )
-    found.append(Group(rows=squad2, measure=squad2_rows, size="SQuAD 2.0, the same articles", missing=needs_both))
+    found += [_squad2("reader"), _squad2("teacher", suffix="-teacher")]
     return found
+
+
+def _squad2(model: str, *, suffix: str = "") -> Group:
+    sources = (*_ANSWERS, *_SHIPPED[model])
+    # The teacher says how much of what is missing is its own; the bars are the reader's.
+    gain, balanced = (5.0, 60.0) if model == "reader" else (None, None)
+    rows = (
+        Row(name=f"squad2-f1{suffix}", unit="F1", sources=sources),
+        Row(name=f"squad2-f1-gain{suffix}", unit="F1", peer="better of always and never", bar=gain, sources=sources),
+        Row(name=f"squad2-balanced{suffix}", unit="%", peer="50 for always and never", bar=balanced, sources=sources),
+    )
+    measure = partial(squad2_rows, model=model, suffix=suffix)
+    return Group(rows=rows, measure=measure, size="SQuAD 2.0, the same articles", missing=needs_both)
 
 
 def _curve(name: str) -> Group:
@@ -190,6 +201,15 @@ def _library() -> Group:
         Row(name="questions-word-overlap", unit="%", sources=_LIBRARY),
     )
     return Group(rows=rows, measure=library_rows, size="examples/questions.jsonl", missing=needs_library)
+
+
+def _given_passage(model: str) -> Group:
+    sources = (*_ANSWERS, *_SHIPPED[model], "serving/asking.py", "serving/reader.py", "documents/*.py")
+    row = Row(name=f"questions-given-passage-{model}", unit="%", sources=sources)
+    measure = partial(given_passage_rows, model=model)
+    return Group(
+        rows=(row,), measure=measure, size="examples/questions.jsonl, the passage known", missing=needs_library
+    )
 
 
 def _question_memory() -> Group:

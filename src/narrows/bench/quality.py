@@ -26,6 +26,7 @@ __all__ = [
     "Answered",
     "answer_examples",
     "curve_rows",
+    "given_passage_rows",
     "library_rows",
     "load_engine",
     "needs_both",
@@ -33,6 +34,7 @@ __all__ = [
     "needs_library",
     "needs_shipped",
     "precision_rows",
+    "score_given_passage",
     "split_examples",
     "squad2_rows",
     "student_rows",
@@ -241,11 +243,12 @@ def tune_rows(context: Context) -> dict[str, Measurement]:
     }
 
 
-def squad2_rows(context: Context) -> dict[str, Measurement]:
-    """SQuAD 2.0 with the threshold that the reader carries, beside always and never answering."""
+def squad2_rows(context: Context, *, model: str, suffix: str = "") -> dict[str, Measurement]:
+    """SQuAD 2.0 with the threshold that a shipped model carries, beside always and never answering."""
     examples = _data_examples(context, "2.0")
-    engine = load_engine("reader")
-    answered = answer_examples(engine, examples)
+    engine = load_engine(model)
+    # With no layer below the split there is nothing to store: the states are embeddings, kept as they are.
+    answered = answer_examples(engine, examples, codec="int8" if engine.config.split_layer else "fp32")
     threshold = engine.config.no_answer_threshold
     texts = {name: text if answered.scores[name] >= threshold else "" for name, text in answered.texts.items()}
     scores = squad_scores(texts, examples)
@@ -254,9 +257,9 @@ def squad2_rows(context: Context) -> dict[str, Measurement]:
     peer = f"always answering {always.f1:.1f}, never {never.f1:.1f}"
     detail = {"peer": peer, "threshold": threshold, "questions": len(examples)}
     return {
-        "squad2-f1": Measurement(value=scores.f1, detail=detail),
-        "squad2-f1-gain": Measurement(value=scores.f1 - max(always.f1, never.f1), detail=detail),
-        "squad2-balanced": Measurement(value=scores.balanced_accuracy),
+        f"squad2-f1{suffix}": Measurement(value=scores.f1, detail=detail),
+        f"squad2-f1-gain{suffix}": Measurement(value=scores.f1 - max(always.f1, never.f1), detail=detail),
+        f"squad2-balanced{suffix}": Measurement(value=scores.balanced_accuracy),
     }
 
 
@@ -313,6 +316,45 @@ def score_library(
         "questions-recall": _mean(recalled),
         "questions-word-overlap": _mean(overlap),
     }
+
+
+def given_passage_rows(context: Context, *, model: str) -> dict[str, Measurement]:
+    """The example questions with the passage that answers them handed over: what no choice of passages can exceed."""
+    from narrows.serving.reader import Reader
+
+    lines = (context.examples / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+    questions = [json.loads(line) for line in lines]
+    score = score_given_passage(Reader(load_engine(model)), context.examples / "library", questions)
+    return {f"questions-given-passage-{model}": score}
+
+
+def score_given_passage(reader: Any, library: Path, questions: Sequence[Mapping[str, Any]]) -> Measurement:
+    """Percent of the answerable questions answered right from the first passage that holds an answer.
+
+    The best span counts whether or not it would be refused; a question that no passage answers is not found.
+    """
+    documents = {document.id: document for document in read_documents(library, lambda name, error: None)}
+    places = [
+        (document.id, span.start, span.end)
+        for document in documents.values()
+        for span, _ in passages_of(reader.engine, document)
+    ]
+    found = []
+    for question in questions:
+        if question["answers"]:
+            place = next((place for place in places if _holds(place, question["answers"])), None)
+            found.append(100.0 * (place is not None and _finds(reader, question, documents, *place)))
+    return _mean(found)
+
+
+def _finds(
+    reader: Any, question: Mapping[str, Any], documents: Mapping[str, Document], name: str, start: int, end: int
+) -> bool:
+    text = documents[name].text[start:end]
+    # A refused question has "" first.
+    answers = reader.answer(question["question"], text, top_k=1).answers
+    best = next((answer.answer for answer in answers if answer.answer), "")
+    return f1(best, [answer["text"] for answer in question["answers"]]) >= _FOUND
 
 
 def _no_vectors(text: str) -> Any:
