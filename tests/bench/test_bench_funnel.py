@@ -189,13 +189,16 @@ def test_counts_are_near_the_published_ones():
 
 
 def test_rows_of_a_distilled_encoder_say_what_they_need(tmp_path):
-    scored, timed = funnel_distilled.distilled_groups()
+    scored, *_, timed = funnel_distilled.distilled_groups()[:5]
     assert scored.missing(Context()) == "needs a distilled encoder: pass --models distilled=DIR"
     context = Context(models={"distilled": tmp_path})
     assert scored.missing(context) == "needs data: pass --data DIR or set NARROWS_DATA"
     assert timed.missing(context) is None
     context = Context(models={"distilled": tmp_path}, data=tmp_path)
     assert scored.missing(context) == f"needs data: no squad_reqa/eval-500.json.gz in {tmp_path}"
+    smaller = funnel_distilled.distilled_groups()[5:]
+    assert {group.missing(context) for group in smaller} == {"needs a distilled encoder: pass --models smaller=DIR"}
+    assert not [row for group in smaller for row in group.rows if row.bar is not None]
 
 
 def test_a_distilled_encoder_is_timed_and_scored_beside_its_teacher(tmp_path, monkeypatch, tiny_bert):
@@ -215,7 +218,9 @@ def test_a_distilled_encoder_is_timed_and_scored_beside_its_teacher(tmp_path, mo
         model.save_pretrained(tmp_path / name)
         tokenizer.save_pretrained(tmp_path / name)
     context = Context(models={"distilled": tmp_path / "d", "teacher": tmp_path / "t"}, data=tmp_path, rounds=1)
-    found = funnel_distilled.time_rows(context, rounds=3, lengths=(16,), batch=2)["distilled-time-16"]
+    found = funnel_distilled.time_rows(context, student="distilled", rounds=3, lengths=(16,), batch=2)[
+        "distilled-time-16"
+    ]
     assert found.value > 0 and 0.5 < found.arithmetic < 1.2
 
     data = RetrievalData(("a", "b"), ("x", "y"), ({0: 1.0}, {1: 1.0}), 0)
@@ -228,6 +233,33 @@ def test_a_distilled_encoder_is_timed_and_scored_beside_its_teacher(tmp_path, mo
 
     monkeypatch.setattr(funnel_distilled, "read_retrieval", lambda path: data)
     monkeypatch.setattr(Embedder, "embed", embed)
-    scored = funnel_distilled.retrieval_rows(context)["distilled-mrr"]
+    scored = funnel_distilled.score_rows(context, student="distilled", task="mrr")["distilled-mrr"]
     # Of the second question the distilled one finds the right text second.
     assert scored.value == pytest.approx(-0.25) and scored.spread[0] <= scored.value <= scored.spread[1]
+    assert scored.detail["peer"] == "0.750 less its teacher's 1.000"
+    assert scored.detail["teacher"]["ndcg@10"] == pytest.approx(100.0)
+
+
+def test_a_smaller_encoder_is_probed_beside_its_teacher(tmp_path, monkeypatch, tiny_bert):
+    from transformers import AutoTokenizer, BertModel
+
+    from narrows.bench.funnel_models import bert_config
+    from narrows.data import LabelledTexts
+    from narrows.funnel import FunnelBaseModel, preset
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    models = {
+        "s": FunnelBaseModel(preset("B1-1H64", vocab_size=len(tokenizer))),
+        "t": BertModel(bert_config(preset("L2H64", vocab_size=len(tokenizer)))),
+    }
+    for name, model in models.items():
+        model.save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+    words = [f"w{number % 7} w{number % 5} w{10 * (number % 2)}" for number in range(40)]
+    labels = tuple(number % 2 for number in range(40))
+    data = LabelledTexts(tuple(words), labels, tuple(-1 if number < 20 else 0 for number in range(40)), ("a", "b"))
+    monkeypatch.setattr(funnel_distilled, "read_labelled", lambda path: data)
+    context = Context(models={"smaller": tmp_path / "s", "teacher": tmp_path / "t"}, data=tmp_path)
+    found = funnel_distilled.score_rows(context, student="smaller", task="sst2")["smaller-sst2"]
+    ours, theirs = found.detail["smaller"]["accuracy"], found.detail["teacher"]["accuracy"]
+    assert found.value == pytest.approx((ours - theirs) / 100) and 0 <= ours <= 100
