@@ -109,3 +109,13 @@ def test_what_is_refused_before_the_first_run(queue, tmp_path, capsys) -> None:
         assert main(["sweep", *sweeps, *common, *options]) == 2
         assert text in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def test_train_shows_a_classifier_that_waits_for_its_encoder(queue, tmp_path, capsys) -> None:
+    classes = {**_CLASSES, "model": {"checkpoint": "words/model"}}
+    (tmp_path / "classes.yaml").write_text(yaml.safe_dump(classes))
+    recipes = [str(tmp_path / f"{name}.yaml") for name in ("words", "classes")]
+    assert main(["train", *recipes, *queue[2:], "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "# words/model is not there yet: words writes it before\n# not counted, as its tokenizer is not" in shown
+    assert "2 steps in all" in shown

@@ -207,13 +207,12 @@ def _show_findings(
     loaded: Sequence[_Loaded], runs: Path, report: Path | None, plot: Path | None, *, show: bool
 ) -> None:
     """Show the tables, and keep and draw what they are of."""
-    if _choosing(loaded):
-        if report is not None:
-            _show_tasks(loaded, runs, report, show=show)
+    if report is not None and _choosing(loaded):
+        _show_tasks(loaded, runs, report, show=show)
         return
-    planted = [one for one in loaded if _is_planted(one)]
-    for one in planted:
-        _show_planted(one, report, plot, show=show)
+    for one in loaded:
+        if _is_planted(one):
+            _show_planted(one, report, plot, show=show)
 
 
 def _show_tasks(loaded: Sequence[_Loaded], runs: Path, report: Path, *, show: bool) -> None:
@@ -231,10 +230,10 @@ def _show_planted(one: _Loaded, report: Path | None, plot: Path | None, *, show:
 
     findings = find(one.cells, one.folder)
     lengths = sorted({row.length for finding in findings for row in finding.accuracies})
-    for table in (length_table(findings), *(distance_table(findings, length) for length in lengths)):
-        if show:
-            typer.echo()
-            typer.echo(table, nl=False)
+    tables = (length_table(findings), *(distance_table(findings, length) for length in lengths))
+    for table in tables if show else ():
+        typer.echo()
+        typer.echo(table, nl=False)
     if report is not None:
         save_findings(report, one.sweep.name, findings)
     if plot is not None:

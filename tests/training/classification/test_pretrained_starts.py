@@ -8,10 +8,13 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from narrows.training.classification.model import build_model
+from narrows.training.classification.recipe import ClassRecipe
 from narrows.training.electra.model import build_model as build_electra
 from narrows.training.electra.model import save_model
+from narrows.training.electra.recipe import ElectraRecipe
 from narrows.training.pretraining.model import build_config
 from narrows.training.pretraining.model import build_model as build_pretrained
+from narrows.training.pretraining.recipe import PretrainingRecipe
 from narrows.training.recipe import load_recipe
 from narrows.training.sweep import cells_of, load_sweep
 
@@ -26,6 +29,7 @@ _PRETRAINED = {
 
 def _tiny(recipe, tokenizer):
     """The recipe of a variant at a tiny width, and its config."""
+    assert isinstance(recipe, PretrainingRecipe)
     model = recipe.model.model_copy(update={"config": {**recipe.model.config, **_TINY}})
     recipe = recipe.model_copy(update={"model": model})
     return recipe, build_config(recipe, tokenizer)
@@ -36,13 +40,14 @@ def test_every_weight_of_the_encoder_is_taken_over(variant, tiny_bert, tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
     recipe, config = _tiny(_PRETRAINED[variant], tokenizer)
     torch.manual_seed(3)
-    if recipe.task == "electra":
+    if isinstance(recipe, ElectraRecipe):
         save_model(build_electra(recipe, config), tmp_path)
     else:
         build_pretrained(recipe, config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     settings = {"model.checkpoint": str(tmp_path)}
     classes = load_recipe(_SWEEPS.parent / "funnel-sst2.yaml", settings=settings)
+    assert isinstance(classes, ClassRecipe)
     torch.manual_seed(4)
     model = build_model(classes, tokenizer, ["bad", "good"], runs=None)
     ours = model.state_dict()
