@@ -92,7 +92,8 @@ def test_findings_are_kept_and_put_into_pages(sweep, tmp_path) -> None:
     assert load_findings(tmp_path / "some.json") == findings
     assert {"machine", "versions", "commit", "date"} <= set(json.loads((tmp_path / "some.json").read_text())["run"])
     page = fill("<!-- tasks:some -->\n<!-- /tasks -->\n<!-- tasks:other -->\n<!-- /tasks -->", tmp_path)
-    lines = page.splitlines()
+    heading, lines = page.splitlines()[1], page.splitlines()[2:]
+    assert "commit" in heading and "torch" in heading
     scores = findings.tasks[0].scores["plain"]
     assert lines[1] == "| model | first: accuracy (200 rows) | mean | less plain [95 %] |"
     mean, spread = f"{fmean(scores):.1f}", f"{min(scores):.1f}–{max(scores):.1f}"

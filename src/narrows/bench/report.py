@@ -9,6 +9,7 @@ lengths; a block `<!-- tasks:FILE -->` the test scores of sweeps of the same mod
 """
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -133,7 +134,10 @@ def _planted_tables(path: Path, lengths: Sequence[str]) -> str:
 
 def _task_table(path: Path, _words: Sequence[str]) -> str:
     findings = layouts.load_findings(path)
-    return _NOTHING if findings is None else layouts.task_table(findings)
+    if findings is None:
+        return _NOTHING
+    run = json.loads(path.read_text(encoding="utf-8"))["run"]
+    return f"{_heading(run)}\n\n{layouts.task_table(findings)}"
 
 
 _MADE = {"bench": _bench_tables, "planted": _planted_tables, "tasks": _task_table}
