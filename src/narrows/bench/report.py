@@ -5,10 +5,11 @@
 fills every block `<!-- bench:FAMILY -->` … `<!-- /bench -->` of the pages with all rows, a table a run. A block that
 names rows, `<!-- bench:FAMILY f1-teacher minilm-* -->`, holds these alone, in that order, in one table. A block
 `<!-- planted:FILE -->` holds a sweep of planted facts by length, `<!-- planted:FILE 512 8192 -->` by distance at these
-lengths.
+lengths; a block `<!-- tasks:FILE -->` the test scores of sweeps of the same models over several tasks.
 """
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,13 +17,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from narrows.bench import layouts
 from narrows.bench.planted import distance_table, length_table, load_findings
 from narrows.bench.results import load_results, results_file
 
 __all__ = ["PAGES", "chosen_table", "fill", "number", "tables"]
 
 PAGES = ("README.md", "docs/benchmarks.md", "docs/deformer.md", "docs/mulla.md", "docs/training.md")
-_BLOCK = re.compile(r"(<!-- (bench|planted):([\w-]+)((?: [\w*?-]+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- (bench|planted|tasks):([\w-]+)((?: [\w*?-]+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 _NOTHING = "_Nothing was measured yet._\n"
 _SIDES = {"at least": "≥", "at most": "≤", "below": "<"}
 
@@ -113,8 +115,7 @@ def fill(page: str, folder: Path) -> str:
 
     def filled(block: re.Match[str]) -> str:
         path, words = results_file(folder, block[3]), block[4].split()
-        made = _planted_tables(path, words) if block[2] == "planted" else _bench_tables(path, words)
-        return block[1] + made + block[5]
+        return block[1] + _MADE[block[2]](path, words) + block[5]
 
     return _BLOCK.sub(filled, page)
 
@@ -129,6 +130,17 @@ def _planted_tables(path: Path, lengths: Sequence[str]) -> str:
     if not findings:
         return _NOTHING
     return "\n".join(distance_table(findings, int(length)) for length in lengths) or length_table(findings)
+
+
+def _task_table(path: Path, _words: Sequence[str]) -> str:
+    findings = layouts.load_findings(path)
+    if findings is None:
+        return _NOTHING
+    run = json.loads(path.read_text(encoding="utf-8"))["run"]
+    return f"{_heading(run)}\n\n{layouts.task_table(findings)}"
+
+
+_MADE = {"bench": _bench_tables, "planted": _planted_tables, "tasks": _task_table}
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from narrows.training.queue import Queued
     from narrows.training.tasks import Plan
 
-__all__ = ["command"]
+__all__ = ["command", "require_starts"]
 
 
 def command(
@@ -63,9 +63,9 @@ def command(
     # All of them before the first run: a mistake in the last one shows now, not tomorrow.
     loaded = [(path, load_recipe(path, settings=_settings(settings or []))) for path in recipes]
     _check_names([recipe.name for _, recipe in loaded])
-    queue = read_queue([recipe for _, recipe in loaded], runs)
+    queue = read_queue({recipe.name: recipe for _, recipe in loaded}, runs)
     for queued in queue:
-        _require_checkpoints(queued, runs)
+        require_starts(queued, runs)
     if dry_run:
         found = [_dry_run(queued, data, runs, show=not json) for queued in queue]
         if json:
@@ -85,7 +85,7 @@ def _check_names(names: list[str]) -> None:
         raise UsageError(f"expected recipes of different names, got {twice[0]!r} twice; rename one of them")
 
 
-def _require_checkpoints(queued: "Queued", runs: Path) -> None:
+def require_starts(queued: "Queued", runs: Path) -> None:
     """Refuse a checkpoint that is not there and that no recipe before it writes."""
     from narrows.cli.convert import require_checkpoint
     from narrows.training.tasks import find_checkpoint
@@ -128,18 +128,21 @@ def _dry_run(queued: "Queued", data: Path, runs: Path, *, show: bool) -> dict[st
 
     # Without it, transformers warns of the model type of a checkpoint that is a DeFormer already.
     register_all()
-    plan = plan_run(queued.counted, data=data, runs=runs)
+    plan = None if queued.counted is None else plan_run(queued.counted, data=data, runs=runs)
     if show:
         _show_plan(queued, plan)
     return {"recipe": queued.recipe, "awaits": queued.awaits, "plan": plan}
 
 
-def _show_plan(queued: "Queued", plan: "Plan") -> None:
+def _show_plan(queued: "Queued", plan: "Plan | None") -> None:
     import yaml
 
     typer.echo(yaml.safe_dump(queued.recipe.model_dump(), sort_keys=False, allow_unicode=True).rstrip())
     for checkpoint, writer in queued.awaits.items():
         typer.echo(f"# {checkpoint} is not there yet: {writer} writes it before")
+    if plan is None:
+        typer.echo("# not counted, as its tokenizer is not there yet")
+        return
     epoch = f"{count(plan.rows, 'row')} of {count(plan.tokens, 'token')} an epoch"
     typer.echo(f"# {epoch}, {count(plan.steps, 'step')} in all")
     for what, number in plan.truncated.items():

@@ -1,6 +1,6 @@
 """Recipes that are trained one after another, of which one may start from what another writes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,58 +10,72 @@ from narrows.training.tasks import find_checkpoint
 
 __all__ = ["Queued", "read_queue"]
 
+# What these tasks write is an encoder, from which these others start. Any other start is of the recipe's own task.
+_ENCODERS = ("masked-lm", "electra", "encoder-distillation")
+_OF_ENCODERS = ("classification", "question-answering")
+
 
 class Queued(NamedTuple):
     """A recipe at its place in a queue.
 
     Attributes:
         recipe: what is trained.
-        awaits: its checkpoints that are not there yet, each with the name of the recipe before it that writes it.
+        awaits: its checkpoints that are not there yet, each with the folder, among the runs, of the recipe before it
+            that writes it.
         counted: the same recipe with a model whose tokenizer is there already, to count with: that of the recipe it
-            waits for, which hands its tokenizer on. The recipe itself where it waits for none.
+            waits for, which hands its tokenizer on. The recipe itself where it waits for none; None where the one that
+            it waits for is of another task, whose model it cannot name.
     """
 
     recipe: Recipe
     awaits: Mapping[str, str]
-    counted: Recipe
+    counted: Recipe | None
 
 
-def read_queue(recipes: Sequence[Recipe], runs: Path) -> list[Queued]:
+def read_queue(recipes: Mapping[str, Recipe], runs: Path) -> list[Queued]:
     """Find which recipes wait for which.
 
     Args:
-        recipes: of different names, in the order in which they are trained.
-        runs: folder of the runs; a recipe writes its model to RUNS/NAME/model.
+        recipes: by the folder of their run, among the runs, in the order in which they are trained.
+        runs: folder of the runs; a recipe writes its model to RUNS/FOLDER/model.
 
     Raises:
-        UsageError: a recipe waits for one after it, for itself, or for one of another task.
+        UsageError: a recipe waits for one after it, for itself, or for one of a task that it cannot start from.
 
     Example:
-        `read_queue([words, summaries], Path("runs"))[1].awaits` is `{"words/model": "words"}`
+        `read_queue({"words": words, "summaries": summaries}, Path("runs"))[1].awaits` is `{"words/model": "words"}`
     """
-    writers = {_place(f"{recipe.name}/model", runs): recipe for recipe in recipes}
+    writers = {_place(f"{folder}/model", runs): folder for folder in recipes}
     done: dict[str, Queued] = {}
-    for recipe in recipes:
+    for folder, recipe in recipes.items():
         awaits, counted = {}, recipe
         for checkpoint in recipe.checkpoints():
             writer = writers.get(_place(checkpoint, runs))
             if writer is None or Path(find_checkpoint(checkpoint, runs)).is_dir():
                 continue
-            if writer.name not in done:
+            if writer not in done:
                 raise UsageError(
-                    f"expected {checkpoint!r}, which {recipe.name!r} starts from, to be there or to be written before "
-                    f"it, got {writer.name!r} no earlier than {recipe.name!r}; name its recipe first"
+                    f"expected {checkpoint!r}, which {folder!r} starts from, to be there or to be written before "
+                    f"it, got {writer!r} no earlier than {folder!r}; name its recipe first"
                 )
-            if writer.task != recipe.task:
+            task = recipes[writer].task
+            if task != recipe.task and not (task in _ENCODERS and recipe.task in _OF_ENCODERS):
                 raise UsageError(
-                    f"expected {recipe.name!r} to start from a run of its own task, {recipe.task}, got {writer.name!r} "
-                    f"of {writer.task}; name another checkpoint"
+                    f"expected {folder!r} to start from a run of its own task, {recipe.task}, got {writer!r} "
+                    f"of {task}; name another checkpoint"
                 )
-            awaits[checkpoint] = writer.name
+            awaits[checkpoint] = writer
             if checkpoint == recipe.checkpoints()[0]:
-                counted = recipe.model_copy(update={"model": dict(done[writer.name].counted)["model"]})
-        done[recipe.name] = Queued(recipe, awaits, counted)
+                counted = _with_model(recipe, recipes[writer].task, done[writer].counted)
+        done[folder] = Queued(recipe, awaits, counted)
     return list(done.values())
+
+
+def _with_model(recipe: Recipe, task: str, writer: Recipe | None) -> Recipe | None:
+    """A recipe with the model of the one that it waits for, where both are of one task."""
+    if writer is None or task != recipe.task:
+        return None
+    return recipe.model_copy(update={"model": dict(writer)["model"]})
 
 
 def _place(checkpoint: str, runs: Path) -> Path:

@@ -17,6 +17,9 @@ from narrows.training.writing import written_whole
 __all__ = ["Cell", "ChooseSection", "Sweep", "cells_of", "collect", "load_sweep"]
 
 
+_START = "model.checkpoint"
+
+
 class ChooseSection(Section):
     """What is chosen on tune data before test data is looked at.
 
@@ -41,6 +44,8 @@ class Sweep(Section):
         settings: keys of the recipe, as `a.b`, that all runs have another value of.
         variants: settings that go together, by a name that the runs get, such as another family with its sizes; they
             hold against `settings`. A section or config that is given whole replaces the recipe's.
+        starts: files of other sweeps, from the sweep's own folder, in the place of `variants`: what each of their runs
+            writes is a variant, of its name there, which the recipe starts from (`model.checkpoint`).
         over: keys and the values each takes, in every combination, of every variant; the first key varies slowest.
         choose: for each combination of the other keys, and each variant, the best values of some; their runs alone see
             the test data.
@@ -50,6 +55,7 @@ class Sweep(Section):
     recipe: str
     settings: dict[str, Any] = {}
     variants: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    starts: list[str] = []
     over: dict[str, list[Any]] = Field(default_factory=dict)
     choose: ChooseSection | None = None
 
@@ -63,8 +69,12 @@ class Sweep(Section):
 
     @model_validator(mode="after")
     def _varies(self) -> "Sweep":
-        if not self.variants and not self.over:
+        if not self.variants and not self.starts and not self.over:
             raise ValueError("name `variants`, or keys and their values under `over`")
+        if self.variants and self.starts:
+            raise ValueError("name `variants` or `starts`, not both")
+        if self.starts and _START in self.over:
+            raise ValueError(f"leave {_START!r} out of `over`, as `starts` says it")
         both = next((key for key in self.over for settings in self.variants.values() if key in settings), None)
         if both is not None:
             raise ValueError(f"leave {both!r} out of `over` or of the variants")
@@ -100,16 +110,21 @@ def cells_of(sweep: Sweep, path: Path) -> list[Cell]:
 
     Args:
         sweep: what is varied.
-        path: its file; the recipe is looked for beside it.
+        path: its file; the recipe, and the sweeps that it starts from, are looked for beside it.
 
     Raises:
-        RecipeError: a recipe that cannot be, or two runs of one name.
+        RecipeError: a recipe that cannot be, two runs or starts of one name, or a sweep that starts from itself.
     """
+    return _cells(sweep, path, above=())
+
+
+def _cells(sweep: Sweep, path: Path, *, above: tuple[Path, ...]) -> list[Cell]:
     base, cells = path.parent / sweep.recipe, []
     name = load_recipe(base).name
-    for settings in _combinations({"variant": list(sweep.variants), **sweep.over} if sweep.variants else sweep.over):
+    variants = _starts(sweep, path, above=(*above, path.resolve())) if sweep.starts else sweep.variants
+    for settings in _combinations({"variant": list(variants), **sweep.over} if variants else sweep.over):
         varied = {key: value for key, value in settings.items() if key in sweep.over}
-        variant = sweep.variants[settings["variant"]] if sweep.variants else {}
+        variant = variants[settings["variant"]] if variants else {}
         values = {**sweep.settings, **variant, **varied, "name": "-".join([name, *map(_word, settings.values())])}
         texts = {key: yaml.safe_dump(value, default_flow_style=True) for key, value in values.items()}
         cells.append(Cell(settings, load_recipe(base, settings=texts)))
@@ -118,6 +133,26 @@ def cells_of(sweep: Sweep, path: Path) -> list[Cell]:
     if twice is not None:
         raise RecipeError(f"expected runs of different names in {path}, got {twice!r} twice; remove one of the values")
     return cells
+
+
+def _starts(sweep: Sweep, path: Path, *, above: tuple[Path, ...]) -> dict[str, dict[str, Any]]:
+    """What the runs of other sweeps write, as variants."""
+    variants: dict[str, dict[str, Any]] = {}
+    for file in sweep.starts:
+        other = path.parent / file
+        if other.resolve() in above:
+            raise RecipeError(
+                f"expected other sweeps under `starts` in {path}, got {file}, which leads back to itself; remove it"
+            )
+        started = load_sweep(other)
+        for cell in _cells(started, other, above=above):
+            name = "-".join(map(str, cell.settings.values()))
+            if name in variants:
+                raise RecipeError(
+                    f"expected starts of different names in {path}, got {name!r} twice; rename it in {other.name}"
+                )
+            variants[name] = {_START: f"{started.name}/{cell.recipe.name}/model"}
+    return variants
 
 
 def collect(cells: list[Cell], folder: Path) -> list[dict[str, Any]]:

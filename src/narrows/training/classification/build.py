@@ -106,7 +106,8 @@ def score_on_test(recipe: ClassRecipe, *, data: Path, model: Path) -> dict[str, 
     """The scores of a trained model on the recipe's test data, beside always saying the commonest training label.
 
     Returns:
-        `scores`, `baseline` and `over_baseline` by name, each with its interval, and `rows` and `truncated`.
+        `scores`, `baseline` and `over_baseline` by name, each with its interval, `rows` and `truncated`; and what a
+        comparison with another model wants: `problem`, `labels`, and of each row its `predictions` and `gold`.
 
     Raises:
         UsageError: a recipe without test data.
@@ -123,8 +124,12 @@ def score_on_test(recipe: ClassRecipe, *, data: Path, model: Path) -> dict[str, 
 
 def _figures(found: ClassEvaluation, rows: ClassRows) -> dict[str, Any]:
     parts = {"scores": found.scores, "baseline": found.baseline, "over_baseline": found.over_baseline}
-    figures = {part: {name: one._asdict() for name, one in scores.items()} for part, scores in parts.items()}
-    return {**figures, "rows": len(rows), "truncated": rows.truncated}
+    figures: dict[str, Any] = {
+        part: {name: one._asdict() for name, one in scores.items()} for part, scores in parts.items()
+    }
+    figures |= {"rows": len(rows), "truncated": rows.truncated}
+    said = {"problem": found.problem, "labels": list(found.labels)}
+    return {**figures, **said, "predictions": list(found.predictions), "gold": list(found.gold)}
 
 
 def _read(recipe: ClassRecipe, parts: Sequence[LabelledPart], data: Path) -> list[ClassExample]:
