@@ -23,7 +23,7 @@ from narrows.bench.results import load_results, results_file
 
 __all__ = ["PAGES", "chosen_table", "fill", "number", "tables"]
 
-PAGES = ("README.md", "docs/benchmarks.md", "docs/deformer.md", "docs/mulla.md", "docs/training.md")
+PAGES = ("README.md", "docs/benchmarks.md", "docs/deformer.md", "docs/funnel.md", "docs/mulla.md", "docs/training.md")
 _BLOCK = re.compile(r"(<!-- (bench|planted|tasks):([\w-]+)((?: [\w*?-]+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 _NOTHING = "_Nothing was measured yet._\n"
 _SIDES = {"at least": "≥", "at most": "≤", "below": "<"}
