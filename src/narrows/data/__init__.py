@@ -43,6 +43,7 @@ from narrows.data.squad import (
     read_squad,
 )
 from narrows.data.summaries import SUMMARY_LAYOUTS, SummaryExample, read_summaries
+from narrows.data.text_fields import read_text_fields
 from narrows.data.token_cache import TokenCache, TokenizedTexts
 from narrows.data.tokens import plain_tokens
 from narrows.data.truncation import TRUNCATIONS, Truncation, TruncationReport, truncation
@@ -108,6 +109,7 @@ __all__ = [
     "read_split",
     "read_squad",
     "read_summaries",
+    "read_text_fields",
     "restore",
     "shuffled_batches",
     "token_budget_batches",

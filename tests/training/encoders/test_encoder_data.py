@@ -1,5 +1,7 @@
 """Raw text as rows: whole sentences in their order, up to each length in turn, as a tokenizer reads them."""
 
+import json
+
 import pytest
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -65,6 +67,43 @@ def test_every_sentence_stands_once_and_times_repeats_its_text(read, tokenizer) 
 def test_pairs_are_two_texts_each(read, tokenizer) -> None:
     texts = _texts(read({"format": "pairs", "file": "pairs.json"}), tokenizer)
     assert len(texts) == 4 and texts[0].startswith("who came") and texts[2].startswith("where")
+
+
+def test_fields_of_json_lines_are_texts_and_what_is_repeated_stands_once(read, tokenizer, text_folder) -> None:
+    records = [
+        ("Who came?", "A bird came."),
+        ("Where?", "A bird came."),
+        ("Who came?", "The sea."),
+        ("Where?", "A bird."),
+    ]
+    lines = [json.dumps({"question": question, "context": text, "id": 3}) for question, text in records]
+    (text_folder / "own.jsonl").write_text("\n".join([lines[0], "", *lines[1:]]) + "\n")
+    rows = read({"format": "jsonl", "file": "own.jsonl", "fields": ["question", "context"]})
+    said = ["who came?", "a bird came.", "where?", "who came?", "the sea.", "where?", "a bird."]
+    assert [text.replace(" ?", "?").replace(" .", ".") for text in _texts(rows, tokenizer)] == said
+    with pytest.raises(UsageError, match="own.jsonl: line 1: expected a key 'passage', got only"):
+        read({"format": "jsonl", "file": "own.jsonl", "fields": ["passage"]})
+    with pytest.raises(UsageError, match="own.jsonl: line 1: expected 'id' to be a string, got int"):
+        read({"format": "jsonl", "file": "own.jsonl", "fields": ["id"]})
+
+
+def test_questions_and_contexts_of_a_part_of_squad_are_texts(read, tokenizer, text_folder) -> None:
+    def article(title, *questions):
+        asked = [
+            {"id": f"{title}{n}", "question": text, "answers": [], "is_impossible": True}
+            for n, text in enumerate(questions)
+        ]
+        return {"title": title, "paragraphs": [{"context": f"The {title} is old.", "qas": asked}]}
+
+    file = {"data": [article("mill", "Who came?", "Where?"), article("boat", "Who built it?")]}
+    (text_folder / "squad.json").write_text(json.dumps(file))
+    (text_folder / "split.json").write_text(json.dumps({"train": ["mill"], "test": ["boat"]}))
+    whole = _texts(read({"format": "squad", "file": "squad.json"}), tokenizer)
+    part = {"format": "squad", "file": "squad.json", "split": "split.json"}
+    assert len(whole) == 5
+    assert _texts(read({**part, "part": "train"}), tokenizer) == whole[:3]
+    with pytest.raises(UsageError, match="expected `part` to be one of train, test, got 'tune'; mend the recipe"):
+        read({**part, "part": "tune"})
 
 
 def test_a_sentence_that_is_too_long_is_cut_and_counted(read, tokenizer) -> None:

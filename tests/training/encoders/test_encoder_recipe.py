@@ -50,6 +50,22 @@ def test_a_recipe_survives_saving(make_recipe, tmp_path) -> None:
             {"losses": {"layers": [[1, 2]]}},
             r"expected 'losses.layers' in r.yaml with 'losses.hidden' above 0, got \[\(1",
         ),
+        (
+            {"data": {"train": [{"format": "jsonl", "file": "a"}]}},
+            r"expected `fields` for the format jsonl, and for no other, in r.yaml, got none for jsonl \(a\); mend",
+        ),
+        (
+            {"data": {"tune": [{"format": "text", "file": "a", "fields": ["b"]}]}},
+            r"expected `fields` for the format jsonl, and for no other, in r.yaml, got \['b'\] for text \(a\); mend",
+        ),
+        (
+            {"data": {"train": [{"format": "squad", "file": "a", "split": "b"}]}},
+            r"expected `split` and `part` together in r.yaml, and for the format squad alone, got b and None for squad",
+        ),
+        (
+            {"data": {"train": [{"format": "pairs", "file": "a", "split": "b", "part": "c"}]}},
+            r"expected `split` and `part` together in r.yaml, .* got b and c for pairs \(a\); give both or none",
+        ),
         ({"optimiser": {"layer_decay": 0.5}}, "expected no 'optimiser.layer_decay' in r.yaml, got 0.5: the layers of"),
         (
             {"data": {"lengths": [400]}},

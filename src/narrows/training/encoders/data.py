@@ -10,7 +10,16 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
-from narrows.data import TokenCache, TokenizedTexts, read_articles, read_pairs
+from narrows.data import (
+    QAExample,
+    TokenCache,
+    TokenizedTexts,
+    read_articles,
+    read_pairs,
+    read_split,
+    read_squad,
+    read_text_fields,
+)
 from narrows.data.files import lines
 from narrows.documents.sentences import sentences
 from narrows.errors import UsageError
@@ -166,7 +175,7 @@ def _sentences(parts: Sequence[TextPart], folder: Path, texts: list[tuple[int, i
     """Sentences one after another; `texts` gets, of each text, the sentences in it and how often an epoch sees it."""
     for part in parts:
         before = len(texts)
-        for paragraphs in _texts(part, folder / part.file):
+        for paragraphs in _texts(part, folder):
             number = 0
             for paragraph in paragraphs:
                 for sentence in sentences(paragraph):
@@ -178,18 +187,38 @@ def _sentences(parts: Sequence[TextPart], folder: Path, texts: list[tuple[int, i
             raise UsageError(f"expected text in {folder / part.file}, got none; mend the recipe")
 
 
-def _texts(part: TextPart, path: Path) -> Iterator[Sequence[str]]:
+def _texts(part: TextPart, folder: Path) -> Iterator[Sequence[str]]:
     """The paragraphs of each text."""
+    path = folder / part.file
     if not path.is_file():
         raise UsageError(f"expected data at {path}, got no such file; pass --data DIR or set NARROWS_DATA")
     if part.format == "articles":
         yield from (article.paragraphs for article in read_articles(path))
-    elif part.format == "pairs":
-        for pair in read_pairs(path):
-            yield (pair.question,)
-            yield (pair.context,)
-    else:
+    elif part.format == "text":
         yield from _paragraphs(lines(path))
+    else:
+        yield from ((text,) for text in _single_texts(part, path, folder))
+
+
+def _single_texts(part: TextPart, path: Path, folder: Path) -> Iterator[str]:
+    """Texts of one paragraph. A context stands once for all the questions about it that follow one another."""
+    if part.format == "jsonl":
+        yield from read_text_fields(path, part.fields)
+        return
+    context = None
+    for example in _squad(part, path, folder) if part.format == "squad" else read_pairs(path):
+        yield example.question
+        if example.context != context:
+            yield (context := example.context)
+
+
+def _squad(part: TextPart, path: Path, folder: Path) -> Iterator[QAExample]:
+    if part.split is None:
+        return read_squad(path)
+    parts = read_split(folder / part.split)
+    if part.part not in parts:
+        raise UsageError(f"expected `part` to be one of {', '.join(parts)}, got {part.part!r}; mend the recipe")
+    return read_squad(path, titles=parts[part.part])
 
 
 def _paragraphs(read: Iterator[str]) -> Iterator[Sequence[str]]:

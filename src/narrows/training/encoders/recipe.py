@@ -69,13 +69,19 @@ class TextPart(Section):
 
     Attributes:
         format: `articles` (WikiText, MediaWiki dumps, contexts of SQuAD files; see `narrows.data.read_articles`),
-            `text` (plain text, .gz or not) or `pairs` (ReQA: each question and each answer is a text).
+            `text` (plain text, .gz or not), `jsonl` (JSON Lines: each of `fields` is a text), `pairs` (ReQA: each
+            question and each answer is a text) or `squad` (each question and each context).
         file: path under the data folder.
+        fields: of `jsonl`, the keys that hold text. What a line has as the line before it had is left out.
+        split, part: of `squad`, a JSON file with lists of titles by part, and the part taken.
         times: how often the part is seen in an epoch; of training data only.
     """
 
-    format: Literal["articles", "text", "pairs"]
+    format: Literal["articles", "text", "jsonl", "pairs", "squad"]
     file: str
+    fields: list[str] = []
+    split: str | None = None
+    part: str | None = None
     times: int = Field(1, ge=1)
 
 
@@ -118,6 +124,8 @@ class EncoderRecipe(Recipe):
         """
         model, losses = self.model, self.losses
         require_once(self.data.tune, "tune", path)
+        for part in (*self.data.train, *self.data.tune):
+            _check_part(part, path)
         if (model.checkpoint is None) == (model.config is None):
             both = "both" if model.config is not None else "neither"
             raise RecipeError(f"expected 'model.checkpoint' or 'model.config' in {path}, got {both}; keep one of them")
@@ -166,3 +174,16 @@ class EncoderRecipe(Recipe):
             "Load it with transformers' `AutoModel` after `narrows.register_all()`."
         )
         return CardText(family="encoder", about=about, data="\n".join(lines))
+
+
+def _check_part(part: TextPart, path: Path) -> None:
+    if bool(part.fields) != (part.format == "jsonl"):
+        raise RecipeError(
+            f"expected `fields` for the format jsonl, and for no other, in {path}, got {part.fields or 'none'} for "
+            f"{part.format} ({part.file}); mend it"
+        )
+    if (part.split is None) != (part.part is None) or (part.split is not None and part.format != "squad"):
+        raise RecipeError(
+            f"expected `split` and `part` together in {path}, and for the format squad alone, got {part.split} and "
+            f"{part.part} for {part.format} ({part.file}); give both or none"
+        )
