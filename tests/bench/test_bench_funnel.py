@@ -201,23 +201,29 @@ def test_rows_of_a_distilled_encoder_say_what_they_need(tmp_path):
     assert not [row for group in smaller for row in group.rows if row.bar is not None]
 
 
-def test_a_distilled_encoder_is_timed_and_scored_beside_its_teacher(tmp_path, monkeypatch, tiny_bert):
+@pytest.fixture
+def student_and_teacher(tmp_path, tiny_bert):
     from transformers import AutoTokenizer, BertModel
 
-    from narrows import Embedder
     from narrows.bench.funnel_models import bert_config
-    from narrows.data import RetrievalData
     from narrows.funnel import FunnelBaseModel, preset
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
-    models = {
-        "d": FunnelBaseModel(preset("B1-1H64", vocab_size=len(tokenizer))),
-        "t": BertModel(bert_config(preset("L2H64", vocab_size=len(tokenizer)))),
-    }
-    for name, model in models.items():
+    student = FunnelBaseModel(preset("B1-1H64", vocab_size=len(tokenizer)))
+    teacher = BertModel(bert_config(preset("L2H64", vocab_size=len(tokenizer))))
+    for name, model in (("student", student), ("teacher", teacher)):
         model.save_pretrained(tmp_path / name)
         tokenizer.save_pretrained(tmp_path / name)
-    context = Context(models={"distilled": tmp_path / "d", "teacher": tmp_path / "t"}, data=tmp_path, rounds=1)
+    return tmp_path / "student", tmp_path / "teacher"
+
+
+def test_a_distilled_encoder_is_timed_and_scored_beside_its_teacher(tmp_path, monkeypatch, student_and_teacher):
+    from narrows import Embedder
+    from narrows.data import RetrievalData
+    from narrows.funnel import FunnelBaseModel
+
+    student, teacher = student_and_teacher
+    context = Context(models={"distilled": student, "teacher": teacher}, data=tmp_path, rounds=1)
     found = funnel_distilled.time_rows(context, student="distilled", rounds=3, lengths=(16,), batch=2)[
         "distilled-time-16"
     ]
@@ -240,26 +246,15 @@ def test_a_distilled_encoder_is_timed_and_scored_beside_its_teacher(tmp_path, mo
     assert scored.detail["teacher"]["ndcg@10"] == pytest.approx(100.0)
 
 
-def test_a_smaller_encoder_is_probed_beside_its_teacher(tmp_path, monkeypatch, tiny_bert):
-    from transformers import AutoTokenizer, BertModel
-
-    from narrows.bench.funnel_models import bert_config
+def test_a_smaller_encoder_is_probed_beside_its_teacher(tmp_path, monkeypatch, student_and_teacher):
     from narrows.data import LabelledTexts
-    from narrows.funnel import FunnelBaseModel, preset
 
-    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
-    models = {
-        "s": FunnelBaseModel(preset("B1-1H64", vocab_size=len(tokenizer))),
-        "t": BertModel(bert_config(preset("L2H64", vocab_size=len(tokenizer)))),
-    }
-    for name, model in models.items():
-        model.save_pretrained(tmp_path / name)
-        tokenizer.save_pretrained(tmp_path / name)
     words = [f"w{number % 7} w{number % 5} w{10 * (number % 2)}" for number in range(40)]
     labels = tuple(number % 2 for number in range(40))
     data = LabelledTexts(tuple(words), labels, tuple(-1 if number < 20 else 0 for number in range(40)), ("a", "b"))
     monkeypatch.setattr(funnel_distilled, "read_labelled", lambda path: data)
-    context = Context(models={"smaller": tmp_path / "s", "teacher": tmp_path / "t"}, data=tmp_path)
+    student, teacher = student_and_teacher
+    context = Context(models={"smaller": student, "teacher": teacher}, data=tmp_path)
     found = funnel_distilled.score_rows(context, student="smaller", task="sst2")["smaller-sst2"]
     ours, theirs = found.detail["smaller"]["accuracy"], found.detail["teacher"]["accuracy"]
     assert found.value == pytest.approx((ours - theirs) / 100) and 0 <= ours <= 100
