@@ -168,7 +168,8 @@ def test_a_share_of_memory_is_ours_by_the_peers(monkeypatch):
 def test_a_peak_counts_what_transient_global_attention_holds():
     side = Side("tglobal", 2048, width="tiny")
     # Scores and their softmax: 4 heads of 2,048 queries and 384 + 128 keys, 16 MiB each.
-    assert 24 * 2**20 < pairs.peak_of(kind="narrows.bench.encoders:Side", **side._asdict()) < 512 * 2**20
+    # In a process of its own: one that ran other tests holds freed memory that the scores would go into.
+    assert 24 < compare_memory(Context(), pairs=[Pair("peak", "share", side, None)])["peak"].value < 512
 
 
 @pytest.mark.slow
