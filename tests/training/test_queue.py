@@ -14,22 +14,15 @@ model: {checkpoint: START, split_layer: 0}
 data:
   train: [{format: squad, file: train.json}]
 """
-SUMMARIES = """
+_OTHER = """
 name: NAME
-task: summarization
-model: {checkpoint: START}
+task: {task}
+model: {{checkpoint: START}}
 data:
-  train: [{format: jsonl, file: train.jsonl}]
+  train: [{{format: {format}, file: train}}]
 """
-
-
-CLASSES = """
-name: NAME
-task: classification
-model: {checkpoint: START}
-data:
-  train: [{format: rte, file: train.tsv}]
-"""
+SUMMARIES = _OTHER.format(task="summarization", format="jsonl")
+CLASSES = _OTHER.format(task="classification", format="rte")
 RAW = """
 name: NAME
 task: masked-lm

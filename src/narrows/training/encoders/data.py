@@ -11,12 +11,10 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from narrows.data import (
-    QAExample,
     TokenCache,
     TokenizedTexts,
     read_articles,
     read_pairs,
-    read_split,
     read_squad,
     read_text_fields,
 )
@@ -24,6 +22,7 @@ from narrows.data.files import lines
 from narrows.documents.sentences import sentences
 from narrows.errors import UsageError
 from narrows.training.encoders.recipe import TextPart
+from narrows.training.titles import titles_of
 
 __all__ = ["Special", "TextRow", "TextRows", "collate_rows", "read_rows", "special_tokens"]
 
@@ -205,20 +204,11 @@ def _single_texts(part: TextPart, path: Path, folder: Path) -> Iterator[str]:
     if part.format == "jsonl":
         yield from read_text_fields(path, part.fields)
         return
-    context = None
-    for example in _squad(part, path, folder) if part.format == "squad" else read_pairs(path):
+    context, of_squad = None, part.format == "squad"
+    for example in read_squad(path, titles=titles_of(part, folder)) if of_squad else read_pairs(path):
         yield example.question
         if example.context != context:
             yield (context := example.context)
-
-
-def _squad(part: TextPart, path: Path, folder: Path) -> Iterator[QAExample]:
-    if part.split is None:
-        return read_squad(path)
-    parts = read_split(folder / part.split)
-    if part.part not in parts:
-        raise UsageError(f"expected `part` to be one of {', '.join(parts)}, got {part.part!r}; mend the recipe")
-    return read_squad(path, titles=parts[part.part])
 
 
 def _paragraphs(read: Iterator[str]) -> Iterator[Sequence[str]]:

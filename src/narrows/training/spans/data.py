@@ -21,13 +21,13 @@ from narrows.data import (
     read_articles,
     read_pairs,
     read_qamr,
-    read_split,
     read_squad,
 )
 from narrows.errors import UsageError
 from narrows.evaluation.spans import answer_mask
 from narrows.training.spans.recipe import DataPart, DataSection
 from narrows.training.spans.states import Side, StoredStates
+from narrows.training.titles import titles_of
 
 __all__ = ["Row", "SpanRows", "collate_rows", "is_labelled", "read_part", "read_parts"]
 
@@ -60,12 +60,7 @@ def read_part(part: DataPart, folder: Path, *, seed: int, runs: Path | None = No
         path = runs / part.file
     if not path.is_file():
         raise UsageError(f"expected data at {path}, got no such file; pass --data DIR or set NARROWS_DATA")
-    titles = None
-    if part.split is not None:
-        parts = read_split(folder / part.split)
-        if part.part not in parts:
-            raise UsageError(f"expected `part` to be one of {', '.join(parts)}, got {part.part!r}; mend the recipe")
-        titles = parts[part.part]
+    titles = titles_of(part, folder)
     if part.format == "squad":
         examples = list(read_squad(path, titles=titles))
     elif part.format == "cloze":

@@ -11,13 +11,14 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from narrows._plural import count
-from narrows.data import SummaryExample, TokenCache, TokenizedTexts, normalize_title, read_split, read_summaries
+from narrows.data import SummaryExample, TokenCache, TokenizedTexts, normalize_title, read_summaries
 from narrows.data.files import UNREADABLE, open_text, unreadable
 from narrows.data.long_inputs import InputEncoder
 from narrows.data.span_corruption import corrupt_spans, corrupted_lengths
 from narrows.errors import UsageError
 from narrows.training.summaries.recipe import CorruptionSection, DataPart
 from narrows.training.summaries.stages import Item, Stage
+from narrows.training.titles import titles_of
 
 __all__ = [
     "Corpus",
@@ -92,14 +93,7 @@ def read_examples(part: DataPart, folder: Path) -> Iterator[SummaryExample]:
     Raises:
         UsageError: a missing file, an unknown part of the split, or nothing left.
     """
-    path = _path(part, folder)
-    ids = None
-    if part.split is not None:
-        parts = read_split(folder / part.split)
-        if part.part not in parts:
-            raise UsageError(f"expected `part` to be one of {', '.join(parts)}, got {part.part!r}; mend the recipe")
-        ids = parts[part.part]
-    found = False
+    path, ids, found = _path(part, folder), titles_of(part, folder), False
     for example in read_summaries(path, layout=part.format):
         if ids is None or normalize_title(example.id) in ids:
             found = True
