@@ -4,9 +4,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn import functional
 
 from narrows.errors import UsageError
-from narrows.losses import embedding_distance, soft_cross_entropy, state_distance, token_distillation
+from narrows.losses import (
+    embedding_distance,
+    similarity_divergence,
+    soft_cross_entropy,
+    state_distance,
+    token_distillation,
+)
 
 
 def _random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -26,6 +33,35 @@ def test_lengths_count_in_the_squared_error_only() -> None:
     assert float(embedding_distance(3 * student, teacher)) == pytest.approx(float(embedding_distance(student, teacher)))
     assert float(embedding_distance(teacher, 2 * teacher)) == pytest.approx(0, abs=1e-12)
     assert float(embedding_distance(teacher, 2 * teacher, distance="mse")) > 0
+
+
+def test_the_divergence_of_similarities_is_the_formula() -> None:
+    student, teacher = _random(5, 3), _random(5, 4, seed=1)
+    expected = 0.0
+    for text in range(5):
+        others = [other for other in range(5) if other != text]
+        ours, theirs = (
+            (functional.cosine_similarity(side[text], side[others], dim=-1) / 0.1).softmax(0)
+            for side in (student, teacher)
+        )
+        expected += float((theirs * (theirs / ours).log()).sum())
+    assert float(similarity_divergence(student, teacher, temperature=0.1)) == pytest.approx(expected)
+
+
+@given(texts=st.integers(1, 6), scale=st.floats(0.1, 10))
+def test_turned_or_longer_vectors_are_as_near_to_one_another(texts, scale) -> None:
+    teacher = _random(texts, 4)
+    turned = (scale * teacher @ torch.linalg.qr(_random(4, 4, seed=2))[0]).requires_grad_()
+    loss = similarity_divergence(turned, teacher, temperature=0.05)
+    assert float(loss.detach()) == pytest.approx(0, abs=1e-9)
+    assert bool(torch.autograd.grad(loss, turned)[0].isfinite().all())
+
+
+def test_half_precision_of_autocast_does_not_reach_the_similarities() -> None:
+    student, teacher = _random(6, 8).float(), _random(6, 8, seed=1).float()
+    alone = similarity_divergence(student, teacher, temperature=0.05)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(similarity_divergence(student, teacher, temperature=0.05), alone)
 
 
 @given(length=st.integers(1, 7), padding=st.integers(0, 5))
@@ -65,6 +101,8 @@ def test_half_precision_is_summed_in_single() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(UsageError, match="`distance` must be 'cosine' or 'mse', got 'l1'; choose one of them"):
         embedding_distance(torch.ones(1, 1), torch.ones(1, 1), distance="l1")
+    with pytest.raises(UsageError, match="`temperature` must be above 0, got 0.0; 0.05 is a usual one of cosines"):
+        similarity_divergence(torch.ones(2, 1), torch.ones(2, 1), temperature=0.0)
     with pytest.raises(UsageError, match="`temperature` must be above 0, got 0.0; 2 is the usual one"):
         token_distillation(
             torch.ones(1, 1, 2), torch.ones(1, 1, 2), torch.ones(1, 1, dtype=torch.bool), temperature=0.0

@@ -73,6 +73,9 @@ def test_data_to_evaluate_on_are_read_once_whatever_the_task(use, kind, rest, se
         RecipeError, match=f"expected `times` of training data only in .*, got 2 for d of data.{use}; lea"
     ):
         load_recipe(path)
+    path.write_text(text % (10**12, 1))
+    with pytest.raises(RecipeError, match=r"times.*got 1000000000000; input should be less than or equal to 1000"):
+        load_recipe(path)
 
 
 NO_YAML = [

@@ -6,7 +6,12 @@ independent of how the batch was split.
 """
 
 from narrows.losses.distillation import layerwise_similarity, soft_cross_entropy, span_distillation
-from narrows.losses.encoders import embedding_distance, state_distance, token_distillation
+from narrows.losses.encoders import (
+    embedding_distance,
+    similarity_divergence,
+    state_distance,
+    token_distillation,
+)
 from narrows.losses.pretraining import (
     DISCRIMINATOR_WEIGHT,
     Replacements,
@@ -25,6 +30,7 @@ __all__ = [
     "masked_lm_loss",
     "replaced_token_loss",
     "sample_replacements",
+    "similarity_divergence",
     "soft_cross_entropy",
     "span_distillation",
     "span_log_probabilities",

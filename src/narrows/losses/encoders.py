@@ -1,4 +1,7 @@
-"""Losses of one encoder against another: vectors, states at other lengths, logits. Each is a sum over examples."""
+"""Losses of one encoder against another: vectors, the texts near each of them, states at other lengths, logits.
+
+Each is a sum over examples.
+"""
 
 import torch
 from jaxtyping import Bool, Float
@@ -7,7 +10,7 @@ from torch.nn import functional
 
 from narrows.errors import UsageError
 
-__all__ = ["embedding_distance", "state_distance", "token_distillation"]
+__all__ = ["embedding_distance", "similarity_divergence", "state_distance", "token_distillation"]
 
 
 def embedding_distance(
@@ -36,6 +39,49 @@ def embedding_distance(
     if distance == "mse":
         return (student - teacher).pow(2).mean(-1).sum()
     raise UsageError(f"`distance` must be 'cosine' or 'mse', got {distance!r}; choose one of them")
+
+
+def similarity_divergence(
+    student: Float[Tensor, "batch width"],
+    teacher: Float[Tensor, "batch other_width"],
+    *,
+    temperature: float,
+) -> Float[Tensor, ""]:
+    """Sum over examples of KL(teacher ‖ student) of which of the batch's other examples is near, in at least fp32.
+
+    Near is a softmax of cosine / temperature over the other examples, so that ranks count and not directions alone,
+    and the closest most. A batch of one has nothing to rank and costs nothing.
+
+    Args:
+        student, teacher: a vector an example; their widths may differ.
+        temperature: of the cosines; the smaller, the more the closest count.
+
+    Raises:
+        UsageError: a temperature that is not above 0.
+
+    Source: Fang et al., SEED (ICLR 2021), equation 4, within the batch in the place of a queue.
+
+    Example:
+        >>> vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> float(similarity_divergence(vectors, 2 * vectors, temperature=0.05))
+        0.0
+    """
+    if temperature <= 0:
+        raise UsageError(f"`temperature` must be above 0, got {temperature}; 0.05 is a usual one of cosines")
+    ours, theirs = (_others(vectors, temperature) for vectors in (student, teacher))
+    return (theirs.exp() * (theirs - ours)).sum()
+
+
+def _others(vectors: Tensor, temperature: float) -> Tensor:
+    """Log-probability of each of the other examples, `[batch, batch - 1]`."""
+    examples = len(vectors)
+    # Divided by a small temperature, the rounding of half precision would decide.
+    with torch.autocast(vectors.device.type, enabled=False):
+        unit = functional.normalize(vectors.to(torch.promote_types(vectors.dtype, torch.float32)), dim=-1)
+        cosines = unit @ unit.T
+    # Without the diagonal: what follows each of its entries, up to the next one.
+    apart = cosines.flatten()[1:].view(examples - 1, examples + 1)[:, :-1].reshape(examples, examples - 1)
+    return (apart / temperature).log_softmax(-1)
 
 
 def state_distance(

@@ -9,7 +9,16 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from narrows.errors import RecipeError
 
-__all__ = ["CardText", "FineTuningSection", "OptimiserSection", "Recipe", "RunName", "Section", "require_once"]
+__all__ = [
+    "CardText",
+    "FineTuningSection",
+    "OptimiserSection",
+    "Recipe",
+    "RunName",
+    "Section",
+    "Times",
+    "require_once",
+]
 
 
 def _folder_below(name: str) -> str:
@@ -20,6 +29,9 @@ def _folder_below(name: str) -> str:
 
 # RUNS/NAME is written to: not above it, not beside it.
 RunName = Annotated[str, AfterValidator(_folder_below)]
+
+# How often an epoch sees a part of the data. Its rows are listed as often: a slip of the pen would fill the memory.
+Times = Annotated[int, Field(ge=1, le=1000)]
 
 
 class Section(BaseModel):

@@ -43,7 +43,10 @@ def test_a_recipe_survives_saving(make_recipe, tmp_path) -> None:
             {"model": {"config": {"hidden_size": 3}}},
             "expected a 'model_type' in 'model.config' in r.yaml, got None; add",
         ),
-        ({"losses": {"embedding": 0}}, "expected a loss above 0 in r.yaml, got 0 for embedding, hidden and logits;"),
+        (
+            {"losses": {"embedding": 0}},
+            "expected a loss above 0 in r.yaml, got 0 for embedding, similarity, hidden and logits;",
+        ),
         ({"losses": {"logits": 1}}, "expected 'head' and 'losses.logits' in r.yaml together, got None and 1.0; name"),
         ({"head": "masked-lm"}, "expected 'head' and 'losses.logits' in r.yaml together, got masked-lm and 0.0;"),
         (

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from narrows.data import CLASS_LAYOUTS, PROBLEMS
 from narrows.errors import RecipeError
-from narrows.training.sections import CardText, FineTuningSection, Recipe, Section, require_once
+from narrows.training.sections import CardText, FineTuningSection, Recipe, Section, Times, require_once
 
 __all__ = ["ClassDataSection", "ClassModelSection", "ClassRecipe", "LabelledPart"]
 
@@ -52,7 +52,7 @@ class LabelledPart(Section):
     skip_broken: bool = False
     folds: int | None = Field(None, ge=2)
     take: list[int] = Field(default_factory=list)
-    times: int = Field(1, ge=1)
+    times: Times = 1
 
     @field_validator("format")
     @classmethod

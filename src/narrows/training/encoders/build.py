@@ -184,7 +184,9 @@ def _evaluate(
 
 
 def _arguments(recipe: EncoderRecipe, output: Path, *, quiet: bool) -> Any:
-    metric = ("cosine" if recipe.losses.embedding else "loss") if recipe.data.tune else None
+    # With other losses beside it, the cosine is not all that the student is to learn; of states it is a help.
+    losses = recipe.losses
+    metric = ("cosine" if losses.embedding and not losses.similarity else "loss") if recipe.data.tune else None
     others = {} if metric != "loss" else {"greater_is_better": False}
     return training_arguments(
         recipe.optimiser, output, evaluate_every=recipe.evaluate_every, metric=metric, quiet=quiet, **others

@@ -1,4 +1,7 @@
-"""What a run minimises: the student's vectors, states and logits against its teacher's, each a mean over texts."""
+"""What a run minimises: the student's vectors, states and logits against its teacher's, each a mean over texts.
+
+Only the loss of similarities depends on how a step is split into forward passes: it ranks the texts of one.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,7 +11,13 @@ from torch import Tensor, nn
 
 from narrows.core.pooling import window_means
 from narrows.hf.sentence_encoder import Reading, SentenceEncoder, pools
-from narrows.losses import embedding_distance, soft_cross_entropy, state_distance, token_distillation
+from narrows.losses import (
+    embedding_distance,
+    similarity_divergence,
+    soft_cross_entropy,
+    state_distance,
+    token_distillation,
+)
 from narrows.training.encoders.recipe import EncoderLossSection
 
 __all__ = ["Counts", "EncoderObjective", "spread_layers"]
@@ -60,7 +69,7 @@ class EncoderObjective:
     def weighted(self, sums: Mapping[str, Tensor]) -> Tensor:
         """The weighted sum of what `sums` gives."""
         total = torch.zeros((), device=next(iter(sums.values())).device)
-        for name in ("embedding", "hidden", "logits"):
+        for name in ("embedding", "similarity", "hidden", "logits"):
             if name in sums:
                 total = total + getattr(self._losses, name) * sums[name]
         return total
@@ -78,6 +87,10 @@ class EncoderObjective:
             sums["embedding"] = embedding_distance(ours.embedding, theirs.embedding, distance=losses.distance)
             apart = embedding_distance(ours.embedding.detach(), theirs.embedding, distance="cosine")
             sums["cosine"] = len(ids) - apart
+        if losses.similarity:
+            sums["similarity"] = similarity_divergence(
+                ours.embedding, theirs.embedding, temperature=losses.similarity_temperature
+            )
         if losses.hidden:
             sums["hidden"] = self._hidden(ours, theirs, mask != 0)
         if losses.logits and ours.logits is not None and theirs.logits is not None:

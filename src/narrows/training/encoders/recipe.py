@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from narrows.errors import RecipeError
-from narrows.training.sections import CardText, OptimiserSection, Recipe, Section, require_once
+from narrows.training.sections import CardText, OptimiserSection, Recipe, Section, Times, require_once
 
 __all__ = [
     "EncoderDataSection",
@@ -48,6 +48,8 @@ class EncoderLossSection(Section):
     Attributes:
         embedding: the pooled vector.
         distance: of the vectors: `cosine`, or `mse`, which their lengths count in.
+        similarity: which of the other texts of a forward pass are near by the vectors.
+        similarity_temperature: of the cosines of `similarity`; the smaller, the more the nearest count.
         hidden: the states of layers; where the student has fewer, against the mean of the teacher's over the same
             windows.
         layers: pairs of layers, of the student and the teacher, from 1 (0: the embeddings); evenly spread where there
@@ -58,10 +60,17 @@ class EncoderLossSection(Section):
 
     embedding: float = Field(1.0, ge=0)
     distance: Literal["cosine", "mse"] = "cosine"
+    similarity: float = Field(0.0, ge=0)
+    similarity_temperature: float = Field(0.05, gt=0)
     hidden: float = Field(0.0, ge=0)
     layers: list[tuple[int, int]] = Field(default_factory=list)
     logits: float = Field(0.0, ge=0)
     temperature: float = Field(2.0, gt=0)
+
+    @property
+    def vectors(self) -> bool:
+        """Whether the pooled vectors are trained."""
+        return bool(self.embedding or self.similarity)
 
 
 class TextPart(Section):
@@ -82,7 +91,7 @@ class TextPart(Section):
     fields: list[str] = []
     split: str | None = None
     part: str | None = None
-    times: int = Field(1, ge=1)
+    times: Times = 1
 
 
 class EncoderDataSection(Section):
@@ -134,9 +143,10 @@ class EncoderRecipe(Recipe):
                 f"expected a 'model_type' in 'model.config' in {path}, got {model.config.get('model_type')}; add one "
                 "such as bert"
             )
-        if not (losses.embedding or losses.hidden or losses.logits):
+        if not (losses.vectors or losses.hidden or losses.logits):
             raise RecipeError(
-                f"expected a loss above 0 in {path}, got 0 for embedding, hidden and logits; raise one of them"
+                f"expected a loss above 0 in {path}, got 0 for embedding, similarity, hidden and logits; raise one of "
+                "them"
             )
         if bool(losses.logits) != (self.head is not None):
             raise RecipeError(

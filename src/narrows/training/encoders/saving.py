@@ -31,7 +31,7 @@ def save_student(encoder: SentenceEncoder, tokenizer: Any, recipe: EncoderRecipe
         folder: to write to; the one above is there.
     """
     tokenizer.save_pretrained(folder)
-    if not recipe.losses.embedding:
+    if not recipe.losses.vectors:
         cast(Any, encoder.model).save_pretrained(folder)
         return
     max_tokens = Encoder(str(folder), encoder.model, tokenizer).trained_tokens or max(recipe.data.lengths)

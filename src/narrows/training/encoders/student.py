@@ -137,11 +137,11 @@ def build_student(recipe: EncoderRecipe, teacher: SentenceEncoder, tokenizer: An
             f"expected a student with the teacher's {theirs.classes} classes or tokens, got {ours.classes}; choose "
             "models of one vocabulary and the same labels"
         )
-    if recipe.head is not None and recipe.losses.embedding and ours.slots[-1] < longest:
+    if recipe.head is not None and recipe.losses.vectors and ours.slots[-1] < longest:
         raise UsageError(
             f"expected vectors or logits of a student that gets shorter, whose checkpoint has one head only, got both "
-            f"and a {type(encoder.model).__name__}; set 'losses.embedding' to 0, or leave out 'head' and "
-            "'losses.logits'"
+            f"and a {type(encoder.model).__name__}; set 'losses.embedding' and 'losses.similarity' to 0, or "
+            "leave out 'head' and 'losses.logits'"
         )
     if recipe.losses.embedding and ours.vector != theirs.vector:
         if encoder.dense is not None:

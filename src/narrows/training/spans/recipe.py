@@ -8,7 +8,7 @@ from pydantic import Field
 
 from narrows._plural import count
 from narrows.errors import RecipeError
-from narrows.training.sections import CardText, FineTuningSection, Recipe, Section, require_once
+from narrows.training.sections import CardText, FineTuningSection, Recipe, Section, Times, require_once
 
 __all__ = ["DataPart", "DataSection", "LossSection", "ModelSection", "SpanRecipe", "TuneSection"]
 
@@ -73,7 +73,7 @@ class DataPart(Section):
     answers: Literal["all", "answerable", "unanswerable"] = "all"
     negatives: float = Field(0.0, ge=0, le=1)
     join: int = Field(1, ge=1)
-    times: int = Field(1, ge=1)
+    times: Times = 1
 
 
 class DataSection(Section):

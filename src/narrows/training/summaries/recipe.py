@@ -13,7 +13,7 @@ from narrows.data.span_corruption import corrupted_lengths
 from narrows.errors import RecipeError, UsageError
 from narrows.hf.sentencepiece import SENTINELS
 from narrows.hf.trained_inputs import TrainedInputs, check_dtype, is_fp16
-from narrows.training.sections import CardText, OptimiserSection, Recipe, Section, require_once
+from narrows.training.sections import CardText, OptimiserSection, Recipe, Section, Times, require_once
 
 __all__ = [
     "CorruptionSection",
@@ -100,7 +100,7 @@ class DataPart(Section):
     split: str | None = None
     part: str | None = None
     references: Literal["first", "all"] = "first"
-    times: int = Field(1, ge=1)
+    times: Times = 1
 
 
 class TruncationSection(Section):
