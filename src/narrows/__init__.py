@@ -30,6 +30,14 @@ from narrows.errors import (
 )
 
 if TYPE_CHECKING:
+    from narrows.bottleneck import (
+        BottleneckConfig,
+        BottleneckForCausalLM,
+        BottleneckForMaskedLM,
+        BottleneckForSequenceClassification,
+        BottleneckForTokenClassification,
+        BottleneckModel,
+    )
     from narrows.deformer import (
         DeformerConfig,
         DeformerForQuestionAnswering,
@@ -70,6 +78,12 @@ __version__ = "0.1.0"
 
 # The table of lazy public names: where each one lives.
 _LAZY = {
+    "BottleneckConfig": "narrows.bottleneck",
+    "BottleneckForCausalLM": "narrows.bottleneck",
+    "BottleneckForMaskedLM": "narrows.bottleneck",
+    "BottleneckForSequenceClassification": "narrows.bottleneck",
+    "BottleneckForTokenClassification": "narrows.bottleneck",
+    "BottleneckModel": "narrows.bottleneck",
     "Classifier": "narrows.serving.classifier",
     "DeformerConfig": "narrows.deformer",
     "DeformerForQuestionAnswering": "narrows.deformer",
@@ -102,6 +116,12 @@ _LAZY = {
 }
 
 __all__ = [
+    "BottleneckConfig",
+    "BottleneckForCausalLM",
+    "BottleneckForMaskedLM",
+    "BottleneckForSequenceClassification",
+    "BottleneckForTokenClassification",
+    "BottleneckModel",
     "Classifier",
     "ConversionError",
     "DeformerConfig",

@@ -5,7 +5,12 @@ from importlib import import_module
 __all__ = ["register_all"]
 
 # One line a family: module with a function `register()`.
-_FAMILIES = ("narrows.deformer.register", "narrows.funnel.register", "narrows.mulla.register")
+_FAMILIES = (
+    "narrows.bottleneck.register",
+    "narrows.deformer.register",
+    "narrows.funnel.register",
+    "narrows.mulla.register",
+)
 
 
 def register_all() -> None:

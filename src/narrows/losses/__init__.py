@@ -19,17 +19,28 @@ from narrows.losses.pretraining import (
     replaced_token_loss,
     sample_replacements,
 )
-from narrows.losses.task import classification_loss, span_log_probabilities, span_loss, token_loss
+from narrows.losses.task import (
+    PROBLEMS,
+    classification_loss,
+    require_problem,
+    sequence_loss,
+    span_log_probabilities,
+    span_loss,
+    token_loss,
+)
 
 __all__ = [
     "DISCRIMINATOR_WEIGHT",
+    "PROBLEMS",
     "Replacements",
     "classification_loss",
     "embedding_distance",
     "layerwise_similarity",
     "masked_lm_loss",
     "replaced_token_loss",
+    "require_problem",
     "sample_replacements",
+    "sequence_loss",
     "similarity_divergence",
     "soft_cross_entropy",
     "span_distillation",

@@ -8,7 +8,18 @@ from torch.nn import functional
 from narrows._plural import count
 from narrows.errors import UsageError
 
-__all__ = ["classification_loss", "span_log_probabilities", "span_loss", "token_loss"]
+__all__ = [
+    "PROBLEMS",
+    "classification_loss",
+    "require_problem",
+    "sequence_loss",
+    "span_log_probabilities",
+    "span_loss",
+    "token_loss",
+]
+
+PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
+"""What a head for whole texts can be asked to learn, by transformers' names."""
 
 
 def span_log_probabilities(
@@ -59,6 +70,54 @@ def classification_loss(logits: Float[Tensor, "batch labels"], labels: Tensor) -
     if logits.shape[-1] == 1:
         return functional.mse_loss(logits[:, 0], labels.to(logits.dtype), reduction="sum")
     return functional.cross_entropy(logits, labels, reduction="sum")
+
+
+def sequence_loss(
+    logits: Float[Tensor, "batch labels"], labels: Tensor, *, problem: str | None = None
+) -> Float[Tensor, ""]:
+    """Sum over texts, and over labels where each has several, of a head's loss, in at least fp32.
+
+    Args:
+        logits: of each text.
+        labels: `[batch]` classes or numbers; `[batch, labels]` for several numbers, or 0 and 1 for several labels.
+        problem: of `PROBLEMS`: squared error, cross entropy, or binary cross entropy; None: the first with one label,
+            the last where labels are floats, otherwise the second.
+
+    Raises:
+        UsageError: an unknown problem, or labels of another shape.
+
+    Example:
+        >>> float(sequence_loss(torch.zeros(1, 4), torch.tensor([2])))  # log 4
+        1.3862943649291992
+    """
+    require_problem(problem)
+    logits, count = logits.to(torch.promote_types(logits.dtype, torch.float32)), logits.shape[1]
+    if problem is None:
+        floats = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
+        problem = "regression" if count == 1 else floats
+    if problem == "single_label_classification":
+        return functional.cross_entropy(logits, labels, reduction="sum")
+    if labels.numel() != logits.numel():
+        raise UsageError(
+            f"`labels` must be [batch, labels], {list(logits.shape)}, for {problem}, got {list(labels.shape)}; "
+            "pass a number for each label, or set `problem_type`"
+        )
+    labels = labels.reshape(logits.shape).to(logits.dtype)
+    if problem == "regression":
+        return functional.mse_loss(logits, labels, reduction="sum")
+    return functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+
+
+def require_problem(problem: str | None) -> None:
+    """Refuse an unknown kind of problem.
+
+    Raises:
+        UsageError: it is none of `PROBLEMS`.
+    """
+    if problem is not None and problem not in PROBLEMS:
+        raise UsageError(
+            f"`problem_type` must be one of {', '.join(PROBLEMS)} or None, got {problem!r}; choose one of them"
+        )
 
 
 def token_loss(

@@ -12,11 +12,9 @@ from transformers.utils.generic import can_return_tuple
 from narrows.errors import UsageError
 from narrows.funnel.config import FunnelConfig
 from narrows.funnel.heads.common import FunnelBaseHead, FunnelTokenHead, dropout_of, first_state, head_loss, with_states
-from narrows.losses import classification_loss, token_loss
+from narrows.losses import require_problem, sequence_loss, token_loss
 
 __all__ = ["FunnelForMultipleChoice", "FunnelForSequenceClassification", "FunnelForTokenClassification"]
-
-_PROBLEMS = (None, "regression", "single_label_classification", "multi_label_classification")
 
 
 class FunnelClassificationHead(nn.Module):
@@ -44,11 +42,7 @@ class FunnelForSequenceClassification(FunnelBaseHead):
 
     def __init__(self, config: FunnelConfig):
         super().__init__(config)
-        if config.problem_type not in _PROBLEMS:
-            raise UsageError(
-                f"`problem_type` must be one of {', '.join(filter(None, _PROBLEMS))} or None, "
-                f"got {config.problem_type!r}; choose one of them"
-            )
+        require_problem(config.problem_type)
         self.classifier = FunnelClassificationHead(config, cast(int, config.num_labels))
         self.post_init()
 
@@ -82,28 +76,9 @@ class FunnelForSequenceClassification(FunnelBaseHead):
         logits = self.classifier(first_state(outputs, self.config))
         loss = None
         if labels is not None:
-            total = self._loss(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels)
+            total = sequence_loss(logits, labels, problem=self.config.problem_type)
             loss = head_loss(total, labels.numel(), num_items_in_batch)
         return with_states(SequenceClassifierOutput, outputs, loss=loss, logits=logits)
-
-    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        problem, count = self.config.problem_type, logits.shape[1]
-        if problem is None:
-            floats = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
-            problem = "regression" if count == 1 else floats
-        if problem == "single_label_classification":
-            return functional.cross_entropy(logits, labels, reduction="sum")
-        if labels.numel() != logits.numel():
-            raise UsageError(
-                f"`labels` must be [batch, labels], {list(logits.shape)}, for {problem}, got {list(labels.shape)}; "
-                "pass a number for each label, or set `problem_type`"
-            )
-        if count == 1 and problem == "regression":
-            return classification_loss(logits, labels.flatten())
-        labels = labels.reshape(logits.shape).to(logits.dtype)
-        if problem == "regression":
-            return functional.mse_loss(logits, labels, reduction="sum")
-        return functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
 
 
 class FunnelForMultipleChoice(FunnelBaseHead):
