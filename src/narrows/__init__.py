@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from narrows.serving import Reader
     from narrows.serving.classifier import Classifier
     from narrows.serving.embedder import Embedder
+    from narrows.serving.generator import Generator
     from narrows.serving.pipeline import register_pipeline
     from narrows.serving.summarizer import Summarizer
     from narrows.store import Store
@@ -102,6 +103,7 @@ _LAZY = {
     "FunnelForSequenceClassification": "narrows.funnel",
     "FunnelForTokenClassification": "narrows.funnel",
     "FunnelModel": "narrows.funnel",
+    "Generator": "narrows.serving.generator",
     "MullaT5Config": "narrows.mulla",
     "MullaT5EncoderModel": "narrows.mulla",
     "MullaT5ForConditionalGeneration": "narrows.mulla",
@@ -142,6 +144,7 @@ __all__ = [
     "FunnelForSequenceClassification",
     "FunnelForTokenClassification",
     "FunnelModel",
+    "Generator",
     "MissingExtraError",
     "MullaT5Config",
     "MullaT5EncoderModel",

@@ -32,6 +32,7 @@ VERBS = {
     "ask": "Answer a question from a store of passages.",
     "answer": "Answer a question from one file, without a store.",
     "summarize": "Summarise long texts, and tell what was read of them.",
+    "generate": "Go on with a text, by any causal language model.",
     "embed": "Turn texts into vectors with any encoder, from files, folders and stdin.",
     "classify": "Label or score texts and pairs with any encoder that has a head.",
     "sweep": "Train a recipe under every combination of some settings.",

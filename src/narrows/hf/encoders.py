@@ -37,6 +37,7 @@ __all__ = [
     "load_classifier",
     "load_encoder",
     "place",
+    "require_dtype",
 ]
 
 # Their outputs change with the padding of the batch (convolutions, pooling, Fourier transforms, blocks).
@@ -161,7 +162,7 @@ def load_encoder(
         ConversionError: no encoder (a decoder, or both), or weights are missing, damaged or not finite.
         UsageError: another dtype.
     """
-    _require_dtype(dtype)
+    require_dtype(dtype)
     config = _config(folder) if config is None else config
     _require_both_ways(config, checkpoint)
     auto: Any = AutoModelForTextEncoding if type(config) in MODEL_FOR_TEXT_ENCODING_MAPPING else AutoModel
@@ -194,7 +195,7 @@ def load_classifier(folder: Path, checkpoint: str | Path, *, dtype: str = "float
         ConversionError: no encoder, or one without such a head, or damaged weights.
         UsageError: another dtype.
     """
-    _require_dtype(dtype)
+    require_dtype(dtype)
     config = _config(folder)
     _require_both_ways(config, checkpoint)
     # Our own classifiers of the T5 family have the encoder alone, whatever their config says.
@@ -217,7 +218,12 @@ def load_classifier(folder: Path, checkpoint: str | Path, *, dtype: str = "float
     return _checked(model, tokenizer, checkpoint)
 
 
-def _require_dtype(dtype: str) -> None:
+def require_dtype(dtype: str) -> None:
+    """Refuse number formats that weights are not loaded in.
+
+    Raises:
+        UsageError: neither float32 nor bfloat16.
+    """
     if dtype not in _DTYPES:
         raise UsageError(f"expected a dtype of {' or '.join(_DTYPES)}, got {dtype!r}; choose one of them")
 
