@@ -1,0 +1,69 @@
+"""The closed forms beside counted parameters, torch's own count of products, and a cache's bytes."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from narrows.bottleneck import BottleneckConfig, BottleneckModel, Rows
+from narrows.bottleneck.cost import attention_cost, matched, model_cost
+from narrows.bottleneck.layers import make_attention
+from narrows.errors import UsageError
+
+_SIZES = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "bottleneck_heads": 2, "vocab_size": 10}
+_CONFIGS = [
+    {},
+    {"bottleneck_kernel": 0, "bottleneck_inner_residual": False},
+    {"bottleneck_key_dim": 4, "bottleneck_key_value_heads": 1},
+    {"layer_pattern": "full,bottleneck", "num_key_value_heads": 1},
+    {"cache_kind": "narrow_states"},
+]
+
+
+@pytest.mark.parametrize("changes", _CONFIGS)
+def test_parameters_and_cache_are_those_of_the_model(changes) -> None:
+    config = BottleneckConfig(**{**_SIZES, **changes})
+    model, cost = BottleneckModel(config).eval(), model_cost(config, length=20)
+    own = sum(parameter.numel() for name, parameter in model.named_parameters() if name.startswith("layers."))
+    assert cost.parameters == own
+    if config.bottleneck_kernel == 0 or config.cache_kind == "narrow_states":
+        cache = model(torch.zeros(1, 20, dtype=torch.long), use_cache=True).cache
+        assert cache.num_bytes == 20 * 4 * cost.kept
+
+
+@pytest.mark.parametrize("kind", ["full", "bottleneck"])
+def test_products_are_those_that_torch_counts(kind) -> None:
+    config = BottleneckConfig(**{**_SIZES, "causal": False, "bottleneck_kernel": 0})
+    layer, length = make_attention(config, kind), 24
+    rows = Rows.plain(length, dims=(layer.key_dim,), base=config.rope_theta)
+    with FlopCounterMode(display=False) as counter:
+        layer(torch.randn(1, length, 64), rows, backend="reference")
+    assert counter.get_total_flops() == 2 * length * attention_cost(config, kind, length=length).macs
+
+
+def test_the_article_s_example_in_full() -> None:
+    config = BottleneckConfig(hidden_size=512, causal=False, bottleneck_kernel=0, bottleneck_inner_residual=False)
+    config.num_attention_heads = 8
+    full, narrow = (attention_cost(config, kind, length=1024) for kind in ("full", "bottleneck"))
+    assert round(full.macs * 1024 / 1e6, 1) == 2147.5 and round(narrow.macs * 1024 / 1e6, 1) == 469.8
+    assert (full.parameters, narrow.parameters) == (1_050_624, 197_760)
+    assert full.kept == 4 * narrow.kept
+    causal = BottleneckConfig(hidden_size=512, num_attention_heads=8, window=128)
+    assert attention_cost(causal, "window", length=4096).macs < attention_cost(causal, "full", length=4096).macs / 2
+
+
+@pytest.mark.parametrize("by", ["parameters", "flops"])
+@pytest.mark.parametrize("ratio", [2, 4, 8])
+def test_matched_configs_cost_the_same(by, ratio) -> None:
+    full = BottleneckConfig(**{**_SIZES, "layer_pattern": "full"})
+    narrow = matched(BottleneckConfig(**{**_SIZES, "bottleneck_ratio": ratio}), full, by=by, length=256)
+    ours, theirs = (model_cost(one, length=256) for one in (narrow, full))
+    assert getattr(ours, "macs" if by == "flops" else by) == pytest.approx(
+        getattr(theirs, "macs" if by == "flops" else by), rel=3e-3
+    )
+    assert narrow.intermediate_size > full.intermediate_size == 256
+
+
+def test_what_cannot_be_matched() -> None:
+    small = BottleneckConfig(**{**_SIZES, "layer_pattern": "full", "hidden_size": 16, "intermediate_size": 1})
+    with pytest.raises(UsageError, match="expected a config that is cheaper than the one to match by flops, got one"):
+        matched(BottleneckConfig(**_SIZES), small, by="flops", length=64)
