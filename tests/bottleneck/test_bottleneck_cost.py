@@ -1,5 +1,7 @@
 """The closed forms beside counted parameters, torch's own count of products, and a cache's bytes."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -9,8 +11,9 @@ from narrows.bottleneck.cost import attention_cost, matched, model_cost
 from narrows.bottleneck.layers import make_attention
 from narrows.errors import UsageError
 
-_SIZES = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "bottleneck_heads": 2, "vocab_size": 10}
-_CONFIGS = [
+_SIZES: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "bottleneck_heads": 2}
+_SIZES |= {"vocab_size": 10}
+_CONFIGS: list[dict[str, Any]] = [
     {},
     {"bottleneck_kernel": 0, "bottleneck_inner_residual": False},
     {"bottleneck_key_dim": 4, "bottleneck_key_value_heads": 1},
@@ -60,7 +63,7 @@ def test_matched_configs_cost_the_same(by, ratio) -> None:
     assert getattr(ours, "macs" if by == "flops" else by) == pytest.approx(
         getattr(theirs, "macs" if by == "flops" else by), rel=3e-3
     )
-    assert narrow.intermediate_size > full.intermediate_size == 256
+    assert narrow.intermediate_size is not None and narrow.intermediate_size > 256 == full.intermediate_size
 
 
 def test_what_cannot_be_matched() -> None:
