@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from narrows._plural import count
 from narrows.errors import UsageError
 from narrows.evaluation.bootstrap import MeanInterval, bootstrap_score
 

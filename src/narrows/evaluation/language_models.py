@@ -102,13 +102,14 @@ def load_language_model(checkpoint: str | Path, config: Any | None = None) -> An
     # Its table of what is new would stand before our sentence.
     logging.set_verbosity_error()
     try:
-        model, info = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             checkpoint_folder(checkpoint),
             config=config,
             dtype="float32",
             output_loading_info=True,
             ignore_mismatched_sizes=True,
         )
+        model, info = loaded
     finally:
         logging.set_verbosity(verbosity)
     missing = sorted({*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])})

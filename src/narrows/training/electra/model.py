@@ -36,7 +36,9 @@ def build_model(recipe: ElectraRecipe, config: Any, *, runs: Path | None = None)
         )
     if recipe.model.checkpoint is None:
         return ready(FunnelForElectraPreTraining(config), recipe.model.attention)
-    return ready(_load(checkpoint_folder(find_checkpoint(recipe.model.checkpoint, runs)), config), recipe.model.attention)
+    return ready(
+        _load(checkpoint_folder(find_checkpoint(recipe.model.checkpoint, runs)), config), recipe.model.attention
+    )
 
 
 def save_model(model: FunnelForElectraPreTraining, folder: Path) -> None:

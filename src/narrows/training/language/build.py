@@ -68,6 +68,8 @@ def build_run(
     processes = PartialState().num_processes
     prepared = _prepare(recipe, tokenizer, config, data=data, folder=output / "tokens", processes=processes)
     model = build_model(recipe, config, runs=runs)
+    # transformers' trainer turns it off for good, and whoever generates with the model wants it.
+    use_cache = getattr(model.config, "use_cache", None)
     note_language(model.config, TrainedLanguage(BYTES if tokenizer is None else "tokens", recipe.data.length))
     evaluate = None
     if prepared.tune is not None:
@@ -90,6 +92,8 @@ def build_run(
     )
 
     def save(folder: Path) -> None:
+        if use_cache is not None:
+            model.config.use_cache = use_cache
         model.save_pretrained(folder)
         if tokenizer is None:
             save_tokenizer(folder)

@@ -94,7 +94,7 @@ class TokenLine:
 
     def _ids(self, place: int) -> np.ndarray:
         ids = self._pieces.tokens[place].astype(np.int64)
-        return np.insert(ids, 0, self._separator) if self._begins[place] else ids
+        return np.concatenate([[self._separator], ids]) if self._begins[place] else ids
 
 
 class LanguageRows(Dataset[np.ndarray]):

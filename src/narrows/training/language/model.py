@@ -1,4 +1,4 @@
-"""The language model that a recipe starts from: a checkpoint, or a family with random weights; and what it reads with."""
+"""The language model that a recipe starts from: a checkpoint, or a family with random weights; its tokenizer."""
 
 from pathlib import Path
 from typing import Any

@@ -28,7 +28,8 @@ class NextTokenObjective:
     """The loss of any causal language model.
 
     Where the logits of a micro-batch are many, they are computed and let go again in chunks of tokens, of which the
-    backward pass computes them anew. Of a model that changes what its head gives (such as a cap on logits) all are held.
+    backward pass computes them anew. Of a model that changes what its head gives, such as a cap on logits, all are
+    held.
 
     Args:
         model: that is trained.
@@ -57,7 +58,8 @@ class NextTokenObjective:
         return total / counts.tokens.to(total.device)
 
     def _chunked(self, model: nn.Module, input_ids: Tensor, labels: Tensor) -> Tensor:
-        head = getattr(model, "module", model).get_output_embeddings()
+        whole: Any = getattr(model, "module", model)
+        head = whole.get_output_embeddings()
         held: list[tuple[Tensor, torch.autocast]] = []
 
         def hold(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -95,7 +97,7 @@ def _head_is_last(model: Any, options: Mapping[str, Any]) -> bool:
 
     It is looked at with loud states: a cap on logits leaves small ones as they are.
     """
-    head = model.get_output_embeddings()
+    head: nn.Module | None = model.get_output_embeddings()
     if head is None:
         return False
     training = model.training

@@ -91,8 +91,8 @@ class LanguageEvaluateSection(Section):
     """Attributes:
     limit: share of the tune text, its beginning, that an evaluation reads; none: all. Of subwords whole pieces of
         16,000 characters.
-    stride: tokens that a window foretells anew, with at least `data.length` - `stride` before them; none: `data.length`,
-        windows that do not overlap.
+    stride: tokens that a window foretells anew, with at least `data.length` - `stride` before them; none:
+        `data.length`, windows that do not overlap.
     """
 
     limit: float | None = Field(None, gt=0, le=1)
@@ -136,10 +136,8 @@ class LanguageRecipe(Recipe):
     def _check_model(self, path: Path) -> None:
         model = self.model
         if (model.checkpoint is None) == (model.family is None):
-            raise RecipeError(
-                f"expected model.checkpoint or model.family in {path}, got {'neither' if model.family is None else 'both'}"
-                "; name one of them"
-            )
+            got = "neither" if model.family is None else "both"
+            raise RecipeError(f"expected model.checkpoint or model.family in {path}, got {got}; name one of them")
         if model.checkpoint is None and model.tokenizer is None:
             raise RecipeError(
                 f"expected model.tokenizer in {path} beside model.family, got none; name one, or {BYTES!r}"
@@ -160,7 +158,7 @@ class LanguageRecipe(Recipe):
             )
         if min(data.split) <= 0 or abs(sum(data.split) - 1) > 1e-6:  # noqa: PLR2004
             raise RecipeError(
-                f"expected data.split in {path} as three shares above 0 that are 1 together, got {data.split}; mend them"
+                f"expected data.split in {path} as three shares above 0, 1 together, got {data.split}; mend them"
             )
         if self.model.tokenizer not in (None, BYTES):
             raise RecipeError(
@@ -194,4 +192,5 @@ class LanguageRecipe(Recipe):
             ),
             data="\n".join(files),
             best=data.tunes,
+            decimals=4,
         )

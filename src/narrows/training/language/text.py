@@ -60,9 +60,11 @@ class ByteLine:
         return ByteLine(self._values[: math.ceil(share * len(self._values))])
 
     def counts(self) -> np.ndarray:
-        """How often each id stands in the line, `[256]`."""
+        """How often each id stands in the line, int64 `[256]`."""
         starts = range(0, len(self._values), _BLOCK)
-        return sum((np.bincount(self._values[start : start + _BLOCK], minlength=256) for start in starts), np.zeros(256))
+        return sum(
+            (np.bincount(self._values[start : start + _BLOCK], minlength=256) for start in starts), np.zeros(256)
+        )
 
     def part(self, start: int, stop: int) -> "ByteLine":
         """The bytes from `start` up to `stop`."""

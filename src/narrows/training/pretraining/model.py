@@ -92,9 +92,7 @@ def build_model(recipe: PretrainingRecipe, config: Any, *, runs: Path | None = N
 
 
 def _of_family(section: PretrainingModelSection, tokenizer: Any) -> Any:
-    decided = {
-        name: len(tokenizer) if name == "vocab_size" else getattr(tokenizer, name) for name in _OF_THE_TOKENIZER
-    }
+    decided = {name: len(tokenizer) if name == "vocab_size" else getattr(tokenizer, name) for name in _OF_THE_TOKENIZER}
     return family_config(
         section.family or FunnelConfig.model_type,
         section.config,

@@ -25,7 +25,17 @@ from narrows.training.pretraining.speed import TokenRate
 from narrows.training.tasks import Plan
 from narrows.training.trainer import ClockCheckpoint, JsonLog, NarrowsTrainer, Objective, StopSignal
 
-__all__ = ["Corpus", "Prepared", "arguments_of", "batches_of", "collate_for", "corpus_of", "make_trainer", "prepare", "rows_of"]
+__all__ = [
+    "Corpus",
+    "Prepared",
+    "arguments_of",
+    "batches_of",
+    "collate_for",
+    "corpus_of",
+    "make_trainer",
+    "prepare",
+    "rows_of",
+]
 
 # The same tokens are asked for at every evaluation and of every run.
 _TUNE_SEED = 0
