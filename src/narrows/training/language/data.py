@@ -94,7 +94,9 @@ class TokenLine:
 
     def _ids(self, place: int) -> np.ndarray:
         ids = self._pieces.tokens[place].astype(np.int64)
-        return np.concatenate([[self._separator], ids]) if self._begins[place] else ids
+        if self._separator is None or not self._begins[place]:
+            return ids
+        return np.concatenate([[self._separator], ids])
 
 
 class LanguageRows(Dataset[np.ndarray]):

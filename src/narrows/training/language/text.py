@@ -61,10 +61,10 @@ class ByteLine:
 
     def counts(self) -> np.ndarray:
         """How often each id stands in the line, int64 `[256]`."""
-        starts = range(0, len(self._values), _BLOCK)
-        return sum(
-            (np.bincount(self._values[start : start + _BLOCK], minlength=256) for start in starts), np.zeros(256)
-        )
+        found = np.zeros(256, dtype=np.int64)
+        for start in range(0, len(self._values), _BLOCK):
+            found += np.bincount(self._values[start : start + _BLOCK], minlength=len(found))
+        return found
 
     def part(self, start: int, stop: int) -> "ByteLine":
         """The bytes from `start` up to `stop`."""
