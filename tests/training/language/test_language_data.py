@@ -37,6 +37,8 @@ def test_bytes_of_files_stand_as_they_are_one_after_another(tmp_path) -> None:
     assert line.read(60, 70).tolist() == list(whole[60:70])
     assert np.array_equal(line.counts(), np.bincount(ids, minlength=256))
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["line.bin"]
+    # Mapped, not read.
+    assert isinstance(line._values, np.memmap)
     assert len(line.head(0.25)) == -(-len(whole) // 4) and len(line.head(1.0)) == len(whole)
 
 

@@ -56,7 +56,7 @@ def test_it_is_the_mean_of_the_step_however_it_is_split(make, most_logits) -> No
     for split in ([[0, 1, 2, 3, 4]], [[0], [1, 2, 3], [4]]):
         parts = [{name: tensor[rows] for name, tensor in batch.items()} for rows in split]
         loss, gradients = _gradients(model, objective, parts)
-        assert loss == pytest.approx(float(expected), rel=1e-5)
+        assert loss == pytest.approx(expected.item(), rel=1e-5)
         for one, other in zip(gradients, wanted, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 

@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 from narrows.errors import ConversionError, NarrowsError, UsageError
 from narrows.evaluation.language import evaluate_line
 from narrows.training.language.data import read_lines
-from narrows.training.language.text import ByteLine
 from narrows.training.pretraining.data import Item
+from narrows.training.recipe import load_recipe
 from narrows.training.run import train
 from narrows.training.tasks import build_run, plan_run, score_on_test
 
@@ -67,15 +67,16 @@ def test_a_run_learns_and_says_how_well(language_recipe, byte_folder, tmp_path) 
 
 
 def test_the_best_checkpoint_is_the_one_with_the_lowest_loss(language_recipe, byte_folder, tmp_path) -> None:
-    # So little text that it is soon learnt by heart.
+    # The more is learnt of the one text, the less likely is the other.
+    (tmp_path / "train.txt").write_text("a child found the old mill. " * 40)
+    (tmp_path / "tune.txt").write_text("WHO READ THE BOOK? " * 20)
     recipe = language_recipe(
-        data={"split": [0.05, 0.5, 0.45]},
-        optimiser={"steps": 60, "dropout": 0.0, "learning_rate": 0.03},
-        evaluate={"limit": None},
-        evaluate_every=10,
+        data={"split": None, "train": [{"file": "train.txt"}], "tune": [{"file": "tune.txt"}]},
+        optimiser={"steps": 30, "dropout": 0.0},
+        evaluate_every=6,
     )
-    train(recipe, data=byte_folder, output=tmp_path, quiet=True)
-    *others, last = [entry["eval_loss"] for entry in _log(tmp_path) if "eval_loss" in entry]
+    train(recipe, data=tmp_path, output=tmp_path / "run", quiet=True)
+    *others, last = [entry["eval_loss"] for entry in _log(tmp_path / "run") if "eval_loss" in entry]
     assert last == min(others) < others[-1]
 
 
@@ -246,18 +247,8 @@ def test_the_tokenizer_of_a_checkpoint_that_says_nothing(language_recipe, byte_f
 
 
 def test_the_shipped_recipe_counts(shared_data) -> None:
-    from narrows.training.recipe import load_recipe
-
     recipe = load_recipe(Path(__file__).resolve().parents[3] / "recipes" / "byte-lm-plain.yaml")
     if not (shared_data / recipe.data.train[0].file).is_file():
         pytest.skip("needs the sample of Wikipedia's dump in the data folder")
     plan = plan_run(recipe, data=shared_data)
     assert plan.rows == (5_480_771 - 1) // 256 - 1 and plan.steps == recipe.optimiser.steps
-
-
-def test_a_line_of_a_file_is_not_read_into_memory(tmp_path) -> None:
-    from narrows.training.language.text import byte_line
-
-    (tmp_path / "a.txt").write_bytes(b"a" * 100)
-    line = byte_line([tmp_path / "a.txt"], tmp_path / "a.bin")
-    assert isinstance(line, ByteLine) and isinstance(line._values, np.memmap)
