@@ -49,7 +49,9 @@ def test_a_part_is_refused(tmp_path) -> None:
 def test_a_family_without_a_causal_language_model(tmp_path) -> None:
     T5Config(num_layers=1).save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
-    with pytest.raises(UsageError, match="expected a family with a causal language model, got t5; choose another, such"):
+    with pytest.raises(
+        UsageError, match="expected a family with a causal language model, got t5; choose another, such"
+    ):
         load_language_model(tmp_path)
 
 
@@ -65,5 +67,7 @@ def test_a_note_of_something_else() -> None:
     config = GPT2Config(**_SIZES)
     assert trained_language(config) is None
     config.narrows_language = {"reads": "bytes"}
-    with pytest.raises(ConversionError, match="expected reads, length under 'narrows_language' of config.json, got {'r"):
+    with pytest.raises(
+        ConversionError, match="expected reads, length under 'narrows_language' of config.json, got {'r"
+    ):
         trained_language(config)

@@ -144,7 +144,9 @@ def test_without_a_separator_documents_join(subwords, tmp_path) -> None:
 
 def test_ids_outside_of_the_vocabulary(subwords, tmp_path) -> None:
     require_ids(_line(300), None, 251)
-    with pytest.raises(UsageError, match="expected ids below 250, the model's vocabulary, got 250 in the text; name the"):
+    with pytest.raises(
+        UsageError, match="expected ids below 250, the model's vocabulary, got 250 in the text; name the"
+    ):
         require_ids(_line(300), None, 250)
     tokenizer = AutoTokenizer.from_pretrained(subwords)
     line = token_line(iter([Piece("the", True)]), tokenizer, tmp_path)
@@ -185,5 +187,7 @@ def test_what_a_recipe_cannot_read(language_recipe, byte_folder, subwords, tmp_p
         read_lines(lines, None, **options)
     going_on = language_recipe(model={"family": None, "config": {}, "tokenizer": None, "checkpoint": "gpt2"})
     tokenizer = AutoTokenizer.from_pretrained(subwords)
-    with pytest.raises(UsageError, match="expected a model of bytes for data.split, got gpt2, which reads subwords; na"):
+    with pytest.raises(
+        UsageError, match="expected a model of bytes for data.split, got gpt2, which reads subwords; na"
+    ):
         read_lines(going_on, tokenizer, **options)

@@ -16,7 +16,9 @@ _GOOD = {
 
 
 def _load(tmp_path, **sections):
-    raw = {name: {**value, **sections.get(name, {})} if isinstance(value, dict) else value for name, value in _GOOD.items()}
+    raw = {
+        name: {**value, **sections.get(name, {})} if isinstance(value, dict) else value for name, value in _GOOD.items()
+    }
     raw |= {name: value for name, value in sections.items() if name not in raw}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(raw))
     return load_recipe(tmp_path / "recipe.yaml")
@@ -37,21 +39,48 @@ def test_a_recipe_survives_saving(tmp_path) -> None:
     [
         ({"model": {"family": None}}, "expected model.checkpoint or model.family in .*, got neither; name one of them"),
         ({"model": {"checkpoint": "a"}}, "expected model.checkpoint or model.family in .*, got both; name one of them"),
-        ({"model": {"tokenizer": None}}, "expected model.tokenizer in .* beside model.family, got none; name one, or 'b"),
+        (
+            {"model": {"tokenizer": None}},
+            "expected model.tokenizer in .* beside model.family, got none; name one, or 'b",
+        ),
         (
             {"model": {"family": None, "checkpoint": "a", "config": {"n_layer": 2}}},
             "expected no model.config in .* beside model.checkpoint, which has its own; leave it out",
         ),
-        ({"data": {"tune": [{"file": "b"}]}}, "expected data.split or data.tune in .*, got both; cut the train files or"),
-        ({"data": {"test": [{"file": "b"}]}}, "expected data.split or data.test in .*, got both; cut the train files or"),
-        ({"data": {"split": [0.9, 0.1, 0.1]}}, "expected data.split in .* as three shares above 0, 1 together, got .0.9"),
+        (
+            {"data": {"tune": [{"file": "b"}]}},
+            "expected data.split or data.tune in .*, got both; cut the train files or",
+        ),
+        (
+            {"data": {"test": [{"file": "b"}]}},
+            "expected data.split or data.test in .*, got both; cut the train files or",
+        ),
+        (
+            {"data": {"split": [0.9, 0.1, 0.1]}},
+            "expected data.split in .* as three shares above 0, 1 together, got .0.9",
+        ),
         ({"data": {"split": [1.1, -0.2, 0.1]}}, "expected data.split in .* as three shares above 0, 1 together, got"),
-        ({"data": {"split": [0.9, 0.1]}}, "expected a valid 'data.split' in .*, got .0.9, 0.1.; list should have at lea"),
-        ({"model": {"tokenizer": "a"}}, "expected model.tokenizer 'bytes' in .* beside data.split, which cuts bytes, got"),
-        ({"optimiser": {"epochs": 1}}, "expected optimiser.steps or optimiser.epochs in .*, got both; leave one of them"),
-        ({"optimiser": {"batch_tokens": 63}}, "expected optimiser.batch_tokens in .* of at least a row, 64, got 63; rai"),
+        (
+            {"data": {"split": [0.9, 0.1]}},
+            "expected a valid 'data.split' in .*, got .0.9, 0.1.; list should have at lea",
+        ),
+        (
+            {"model": {"tokenizer": "a"}},
+            "expected model.tokenizer 'bytes' in .* beside data.split, which cuts bytes, got",
+        ),
+        (
+            {"optimiser": {"epochs": 1}},
+            "expected optimiser.steps or optimiser.epochs in .*, got both; leave one of them",
+        ),
+        (
+            {"optimiser": {"batch_tokens": 63}},
+            "expected optimiser.batch_tokens in .* of at least a row, 64, got 63; rai",
+        ),
         ({"evaluate": {"stride": 65}}, "expected evaluate.stride in .* of at most data.length, 64, got 65; lower it"),
-        ({"evaluate": {"limit": 1.5}}, "expected a valid 'evaluate.limit' in .*, got 1.5; input should be less than or"),
+        (
+            {"evaluate": {"limit": 1.5}},
+            "expected a valid 'evaluate.limit' in .*, got 1.5; input should be less than or",
+        ),
         ({"optimiser": {"learning_rat": 1}}, "got 'optimiser.learning_rat'; did you mean 'learning_rate'?"),
     ],
 )
@@ -61,7 +90,9 @@ def test_a_mistake_is_one_sentence(sections, text, tmp_path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_the_learning_rate_has_no_default(tmp_path) -> None:
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({**_GOOD, "optimiser": {"steps": 5}}))
-    with pytest.raises(RecipeError, match="expected a key 'optimiser.learning_rate' in .*, got none; add it"):
-        load_recipe(tmp_path / "recipe.yaml")
+def test_a_model_that_goes_on_learns_more_slowly(tmp_path) -> None:
+    rates = {"optimiser": {"learning_rate": None}}
+    further = {"model": {"family": None, "tokenizer": None, "checkpoint": "a"}}
+    assert _load(tmp_path, **rates).learning_rate == 1e-3
+    assert _load(tmp_path, **rates, **further).learning_rate == 5e-5
+    assert _load(tmp_path, **further, optimiser={"learning_rate": 0.5}).learning_rate == 0.5

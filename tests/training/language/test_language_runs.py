@@ -84,7 +84,10 @@ def test_the_best_checkpoint_is_the_one_with_the_lowest_loss(language_recipe, by
     "changes",
     [
         {"optimiser": {"accumulation": 2, "steps": 8}},
-        {"model": {"family": "llama", "config": LLAMA}, "optimiser": {"dtype": "bfloat16", "steps": None, "epochs": 0.8}},
+        {
+            "model": {"family": "llama", "config": LLAMA},
+            "optimiser": {"dtype": "bfloat16", "steps": None, "epochs": 0.8},
+        },
     ],
     ids=["gpt2", "llama"],
 )
@@ -156,7 +159,9 @@ def test_the_test_part_is_scored_as_the_tune_part_is(language_recipe, byte_folde
     assert found["baseline_is"] == "knowing how often each token is"
     assert (found["tokens"], found["bytes"], found["rows"]) == (len(line) - 1,) * 2 + (len(expected.nats),)
     untested = language_recipe(data={"split": None})
-    with pytest.raises(UsageError, match="expected data.split or data.test in the recipe tiny to score it on, got neit"):
+    with pytest.raises(
+        UsageError, match="expected data.split or data.test in the recipe tiny to score it on, got neit"
+    ):
         score_on_test(untested, data=byte_folder, model=model)
 
 
@@ -188,28 +193,60 @@ def test_a_plan_counts(language_recipe, byte_folder) -> None:
 
 def test_a_loss_that_is_no_number_ends_the_run(language_recipe, byte_folder, tmp_path) -> None:
     recipe = language_recipe(optimiser={"learning_rate": 1e30, "max_grad_norm": 1e30, "warmup": 0.0, "steps": 60})
-    with pytest.raises(NarrowsError, match="expected a finite .* at step .*: the weights are lost; train anew under an"):
+    with pytest.raises(
+        NarrowsError, match="expected a finite .* at step .*: the weights are lost; train anew under an"
+    ):
         train(recipe, data=byte_folder, output=tmp_path, quiet=True)
 
 
 @pytest.mark.parametrize(
     ("sections", "text"),
     [
-        ({"data": {"length": 65}}, "expected data.length of at most the model's 64 positions, got 65; lower it, or raise"),
+        (
+            {"data": {"length": 65}},
+            "expected data.length of at most the model's 64 positions, got 65; lower it, or raise",
+        ),
         ({"model": {"family": "gpt3"}}, "expected a model type as model.family, got 'gpt3'; name one such as gpt2"),
-        ({"model": {"family": "t5", "config": {}}}, "expected a family with a causal language model, got t5; choose ano"),
+        (
+            {"model": {"family": "t5", "config": {}}},
+            "expected a family with a causal language model, got t5; choose ano",
+        ),
         (
             {"model": {"family": "bert", "config": {"num_hidden_layers": 1}}, "optimiser": {"batch_tokens": 64}},
             "expected a model that reads from left to right, got bert, which looks ahead; choose another, or set",
         ),
-        ({"model": {"config": {"n_laier": 2}}}, "expected fields of GPT2Config in model.config, got 'n_laier'; did you"),
-        ({"model": {"config": {"vocab_size": 9}}}, "expected no model.config.vocab_size, which the tokenizer decides; l"),
-        ({"model": {"config": {"n_embd": 10, "n_head": 3}}}, "expected values in model.config that GPT2Config takes, got"),
-        ({"model": {"attention": "quick"}}, "expected an attention that gpt2 has, got 'quick' .*; leave model.attention"),
-        ({"model": {"tokenizer": "away"}, "data": {"split": None}}, "expected a checkpoint's folder or a hub id, got 'aw"),
-        ({"data": {"split": [0.001, 0.5, 0.499]}}, "expected text to train on for a row of 32 tokens and the one behind"),
-        ({"data": {"split": [0.9999, 5e-5, 5e-5]}}, "expected at least 2 tokens of tune text, .*, got . tokens?; name mo"),
-        ({"optimiser": {"steps": None, "epochs": 0.001}}, "expected at least one batch of 8 rows, got .* too few epochs"),
+        (
+            {"model": {"config": {"n_laier": 2}}},
+            "expected fields of GPT2Config in model.config, got 'n_laier'; did you",
+        ),
+        (
+            {"model": {"config": {"vocab_size": 9}}},
+            "expected no model.config.vocab_size, which the tokenizer decides; l",
+        ),
+        (
+            {"model": {"config": {"n_embd": 10, "n_head": 3}}},
+            "expected values in model.config that GPT2Config takes, got",
+        ),
+        (
+            {"model": {"attention": "quick"}},
+            "expected an attention that gpt2 has, got 'quick' .*; leave model.attention",
+        ),
+        (
+            {"model": {"tokenizer": "away"}, "data": {"split": None}},
+            "expected a checkpoint's folder or a hub id, got 'aw",
+        ),
+        (
+            {"data": {"split": [0.001, 0.5, 0.499]}},
+            "expected text to train on for a row of 32 tokens and the one behind",
+        ),
+        (
+            {"data": {"split": [0.9999, 5e-5, 5e-5]}},
+            "expected at least 2 tokens of tune text, .*, got . tokens?; name mo",
+        ),
+        (
+            {"optimiser": {"steps": None, "epochs": 0.001}},
+            "expected at least one batch of 8 rows, got .* too few epochs",
+        ),
     ],
 )
 def test_what_cannot_be_is_said(sections, text, language_recipe, byte_folder, tmp_path) -> None:
@@ -231,7 +268,9 @@ def test_a_checkpoint_that_does_not_fit(language_recipe, byte_folder, tmp_path) 
         recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update=section)})
         return build_run(recipe, data=byte_folder, output=tmp_path / "run", quiet=True)
 
-    with pytest.raises(UsageError, match="expected ids below 110, the model's vocabulary, got 121 in the text; name the"):
+    with pytest.raises(
+        UsageError, match="expected ids below 110, the model's vocabulary, got 121 in the text; name the"
+    ):
         build()
     with pytest.raises(UsageError, match="expected data.length of at most the model's 16 positions, got 17; lower it$"):
         build(length=17)

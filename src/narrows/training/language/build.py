@@ -172,7 +172,7 @@ def _evaluate(model: nn.Module, *, line: TextLine, recipe: LanguageRecipe) -> Ma
 def _arguments(recipe: LanguageRecipe, output: Path, *, quiet: bool) -> TrainingArguments:
     optimiser, tunes = recipe.optimiser, recipe.data.tunes
     return training_arguments(
-        optimiser,
+        optimiser.model_copy(update={"learning_rate": recipe.learning_rate}),
         output,
         evaluate_every=recipe.evaluate_every,
         metric="loss" if tunes else None,

@@ -21,6 +21,8 @@ __all__ = [
 ]
 
 _PARTS = 3
+_NEW_RATE = 1e-3
+_FURTHER_RATE = 5e-5
 
 
 class LanguageModelSection(Section):
@@ -76,13 +78,13 @@ class LanguageOptimiser(StepsSection):
 
     Attributes:
         batch_tokens: tokens of a forward pass.
-        learning_rate: has no default: a model that goes on wants a tenth or less of what a new one does.
+        learning_rate: when empty, 1e-3 of random weights and 5e-5 of a checkpoint that goes on.
         beta2: of AdamW.
         dropout: in the place of all rates of the model, where `model.config` does not say.
     """
 
     batch_tokens: int = Field(8192, ge=2)
-    learning_rate: float = Field(gt=0)  # type: ignore[assignment]
+    learning_rate: float | None = Field(None, gt=0)  # type: ignore[assignment]
     warmup: float = Field(0.05, ge=0, lt=1)
     beta2: float = Field(0.95, gt=0, lt=1)
 
@@ -105,13 +107,19 @@ class LanguageRecipe(Recipe):
     task: Literal["causal-lm"]  # type: ignore[assignment]
     model: LanguageModelSection
     data: LanguageDataSection
-    optimiser: LanguageOptimiser
+    optimiser: LanguageOptimiser = LanguageOptimiser()  # type: ignore[call-arg]
     evaluate: LanguageEvaluateSection = LanguageEvaluateSection()  # type: ignore[call-arg]
 
     @property
     def batch_rows(self) -> int:
         """Rows of a forward pass."""
         return self.optimiser.batch_tokens // self.data.length
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the optimiser, where the recipe says none too."""
+        usual = _NEW_RATE if self.model.checkpoint is None else _FURTHER_RATE
+        return usual if self.optimiser.learning_rate is None else self.optimiser.learning_rate
 
     def check(self, path: Path) -> None:
         """Where the model and the data come from, and numbers that go together.
