@@ -44,6 +44,44 @@ def test_the_best_mean_over_repeats_is_chosen_for_each_of_the_other_settings(swe
     assert second.chosen == {"optimiser.learning_rate": 0.1}
 
 
+@pytest.mark.parametrize(
+    ("score", "lower"),
+    [
+        ("score: f1", False),
+        ("score: accuracy, better: lower", True),
+        ("score: loss", True),
+        ("score: bits_per_byte", True),
+        ("score: perplexity", True),
+        ("score: generator_loss", True),
+        ("score: loss, better: higher", False),
+    ],
+)
+def test_of_losses_the_lowest_is_chosen(score, lower, sweep, tmp_path) -> None:
+    sweep.write_text(_SWEEP.replace("score: f1", score))
+    loaded = load_sweep(sweep)
+    cells = cells_of(loaded, sweep)
+    name = score.split(",")[0].removeprefix("score: ")
+    for cell, value in zip(cells, [3, 3, 2, 2, 0.1, 0.1, 0.2, 0.2], strict=True):
+        (tmp_path / "s" / cell.recipe.name).mkdir(parents=True)
+        summary = {"tune": {f"eval_{name}": value}}
+        (tmp_path / "s" / cell.recipe.name / "summary.json").write_text(json.dumps(summary))
+    found = choosing.choose_runs(cells, loaded.choose, tmp_path / "s")
+    rates = [choice.chosen["optimiser.learning_rate"] for choice in found]
+    assert rates == ([0.2, 0.1] if lower else [0.1, 0.2])
+
+
+def test_what_the_baseline_is_is_kept(sweep, tmp_path, monkeypatch) -> None:
+    loaded = load_sweep(sweep)
+    cells = cells_of(loaded, sweep)
+    _finish(cells, tmp_path / "s", range(8))
+    scores = {"loss": {"mean": 1.0, "low": 0.5, "high": 1.5}}
+    told = {"scores": scores, "baseline": {"loss": {"mean": 3.0}}, "baseline_is": "guessing", "rows": 2}
+    monkeypatch.setattr(choosing, "score_on_test", lambda recipe, **_: told)
+    choices = choosing.choose_runs(cells, loaded.choose, tmp_path / "s")
+    found = choosing.score_choices(choices, data=tmp_path, folder=tmp_path / "s")
+    assert found[0]["baseline_is"] == "guessing" and found[0]["test"]["loss"]["majority"] == 3.0
+
+
 def test_test_data_is_read_once_and_only_for_the_choice(sweep, tmp_path, monkeypatch) -> None:
     loaded = load_sweep(sweep)
     cells = cells_of(loaded, sweep)

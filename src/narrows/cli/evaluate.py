@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from narrows.cli import evaluate_classes, evaluate_encoders, evaluate_summaries, options
+from narrows.cli import evaluate_classes, evaluate_encoders, evaluate_language, evaluate_summaries, options
 from narrows.cli.ask import MOST_CANDIDATES
 from narrows.cli.evaluate_calibrate import fit_rule, read_config, require_both_kinds
 from narrows.cli.evaluation_files import default_file, write_json
@@ -98,6 +98,8 @@ def command(
     pooling: evaluate_encoders.PoolingName = None,
     train_rows: evaluate_encoders.TrainRows = None,
     truncate: evaluate_classes.Truncate = False,
+    length: evaluate_language.Length = None,
+    stride: evaluate_language.Stride = None,
     device: options.Device = "auto",
     batch_tokens: options.BatchTokens = 8192,
     json: options.Json = False,
@@ -107,9 +109,10 @@ def command(
 
     What is done follows from the model. A reader is asked each question of its own text; with --candidates of a
     store of all texts, as `narrows ask` does. A summariser (LongT5-Mulla, LongT5, T5) writes a summary of each
-    record, scored with ROUGE. With --task the vectors of any encoder are scored, or the classes, choices or tags that
-    a model was fine-tuned to give (classification). Predictions and figures are kept in
-    MODEL/evaluation, or beside --predictions; a stopped evaluation of a reader or a summariser goes on there.
+    record, scored with ROUGE. With --task the vectors of any encoder are scored, the classes, choices or tags that
+    a model was fine-tuned to give (classification), or how well a causal language model foretells a text
+    (language-model). Predictions and figures are kept in MODEL/evaluation, or beside --predictions; a stopped
+    evaluation of a reader or a summariser goes on there.
     """
     from narrows.cli.convert import require_checkpoint
 
@@ -139,6 +142,14 @@ def command(
     }
     of_texts = {"--split": split, "--part": part, "--predictions": predictions, **of_readers, **of_summarisers}
     of_encoders = {"--pooling": pooling, "--train-rows": train_rows}
+    of_windows = {"--length": length, "--stride": stride}
+    if task == "language-model":
+        others = {**of_texts, **of_encoders, "--against": against, "--truncate": truncate or None}
+        _refuse("without --task language-model only", others)
+        work = {"device": device, "batch_tokens": batch_tokens, "quiet": quiet}
+        evaluate_language.run(model, data, length=length, stride=stride, work=work, json=json)
+        return
+    _refuse("beside --task language-model only", of_windows)
     if task == "classification":
         others = {**of_texts, **of_encoders, "--layout": None, "--max-input-tokens": None}
         _refuse("without --task classification only", others)

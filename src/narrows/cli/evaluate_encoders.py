@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["PoolingName", "Task", "TrainRows", "run"]
 
 Task = Annotated[
-    Literal["retrieval", "probe", "classification"] | None,
+    Literal["retrieval", "probe", "classification", "language-model"] | None,
     typer.Option(
         "--task",
         help="Score an encoder's vectors. retrieval: DATA is a file in the layout of ReQA or a folder in that of BEIR; "
         "probe: DATA is a folder with train.tsv and test.tsv, or a .zip with a folder a class. classification: score "
-        "what a model was fine-tuned to say; DATA is in the layout that it was trained on, or that of --layout.",
+        "what a model was fine-tuned to say; DATA is in the layout that it was trained on, or that of --layout. "
+        "language-model: how well a causal language model foretells a text; DATA is a file.",
         show_default=False,
     ),
 ]

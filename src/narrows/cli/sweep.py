@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_TEN = 10
+
 
 class _Loaded(NamedTuple):
     """A sweep with its file, its runs and the folder they lie in."""
@@ -181,7 +183,7 @@ def _show_run(run: dict[str, Any]) -> None:
     settings = ", ".join(f"{key} {value}" for key, value in run["settings"].items())
     if "plan" not in run:
         tune = run["summary"]["tune"]
-        scores = ", ".join(f"{name} {value:.2f}" for name, value in tune.items() if name != "epoch")
+        scores = ", ".join(f"{name} {_number(value)}" for name, value in tune.items() if name != "epoch")
         typer.echo(f"{settings}: {scores}")
         return
     plan, waits = run["plan"], ", ".join(run.get("awaits", {}).values())
@@ -196,11 +198,17 @@ def _show_run(run: dict[str, Any]) -> None:
 def _show_choice(choice: dict[str, Any]) -> None:
     values = ", ".join(f"{key} {value}" for key, value in {**choice["settings"], **choice["chosen"]}.items())
     typer.echo(f"chosen on tune data: {values}")
+    baseline = choice.get("baseline_is", "always the commonest")
     for name, test in choice["test"].items():
-        spread = ", ".join(f"{run['mean']:.2f} [{run['low']:.2f}, {run['high']:.2f}]" for run in test["runs"])
-        typer.echo(
-            f"  test {name}: mean {test['mean']:.2f}, always the commonest {test['majority']:.2f}; runs {spread}"
+        runs = ", ".join(
+            f"{_number(run['mean'])} [{_number(run['low'])}, {_number(run['high'])}]" for run in test["runs"]
         )
+        typer.echo(f"  test {name}: mean {_number(test['mean'])}, {baseline} {_number(test['majority'])}; runs {runs}")
+
+
+def _number(value: float) -> str:
+    """Percent as they are shown everywhere; of losses and bits the third decimal tells models apart."""
+    return f"{value:.2f}" if abs(value) >= _TEN else f"{value:.3f}"
 
 
 def _show_findings(

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from narrows._plural import count
-from narrows.training.sections import Recipe
+from narrows.training.sections import CardText, Recipe
 
 __all__ = ["write_card"]
 
@@ -79,7 +79,7 @@ def write_card(folder: Path, recipe: Recipe, *, command: str, summary: Mapping[s
         steps=count(summary["steps"], "step"),
         data=text.data,
         licence=recipe.licence or "not stated in the recipe",
-        scores=_scores(summary["tune"], best=text.best),
+        scores=_scores(summary["tune"], text),
         recipe=yaml.safe_dump(recipe.model_dump(), sort_keys=False, allow_unicode=True),
         versions=", ".join(f"{package} {version(package)}" for package in _PACKAGES),
     )
@@ -88,9 +88,9 @@ def write_card(folder: Path, recipe: Recipe, *, command: str, summary: Mapping[s
     return path
 
 
-def _scores(tune: Mapping[str, float], *, best: bool) -> str:
+def _scores(tune: Mapping[str, float], text: CardText) -> str:
     if not tune:
         return "None: the recipe has no tune data."
-    rows = "\n".join(f"| {name} | {value:.2f} |" for name, value in tune.items())
-    chosen = "by which the best checkpoint was chosen" if best else "of the last checkpoint"
+    rows = "\n".join(f"| {name} | {value:.{text.decimals}f} |" for name, value in tune.items())
+    chosen = "by which the best checkpoint was chosen" if text.best else "of the last checkpoint"
     return f"On the tune data, {chosen}:\n\n| score | value |\n|---|---|\n{rows}"

@@ -49,7 +49,7 @@ def choose_runs(cells: Sequence[Cell], choose: ChooseSection, folder: Path) -> l
     choices = []
     for others, candidates in groups.items():
         tune = {name: fmean(_tuned(cell, choose.score, folder) for cell in own) for name, own in candidates.items()}
-        best = max(tune, key=tune.__getitem__)
+        best = (min if choose.lower_is_better else max)(tune, key=tune.__getitem__)
         scores = [(json.loads(name), score) for name, score in tune.items()]
         choices.append(Choice(json.loads(others), json.loads(best), scores, candidates[best]))
     return choices
@@ -80,6 +80,7 @@ def score_choices(choices: Sequence[Choice], *, data: Path, folder: Path) -> lis
             {
                 "settings": dict(choice.settings),
                 "chosen": dict(choice.chosen),
+                **({"baseline_is": tests[0]["baseline_is"]} if "baseline_is" in tests[0] else {}),
                 "tune": [{"values": dict(values), "mean": score} for values, score in choice.tune],
                 "rows": tests[0]["rows"],
                 "test": test,

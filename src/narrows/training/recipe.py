@@ -13,6 +13,7 @@ from narrows.errors import RecipeError
 from narrows.training.classification.recipe import ClassRecipe
 from narrows.training.electra.recipe import ElectraRecipe
 from narrows.training.encoders.recipe import EncoderRecipe
+from narrows.training.language.recipe import LanguageRecipe
 from narrows.training.planted.recipe import PlantedRecipe
 from narrows.training.pretraining.recipe import PretrainingRecipe
 from narrows.training.sections import Recipe
@@ -30,6 +31,7 @@ RECIPES: dict[str, type[Recipe]] = {
     "planted-facts": PlantedRecipe,
     "encoder-distillation": EncoderRecipe,
     "classification": ClassRecipe,
+    "causal-lm": LanguageRecipe,
 }
 
 # What PyYAML lets through from the making of dates, numbers and truth values, and from deep nesting.

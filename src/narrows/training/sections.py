@@ -91,6 +91,7 @@ class CardText(Section):
         data: a Markdown list of the data, a line a source.
         pipeline: of transformers, that uses the model; the task's name when empty.
         best: whether the scores chose the checkpoint; otherwise it is the last one.
+        decimals: of the scores.
     """
 
     family: str
@@ -98,6 +99,7 @@ class CardText(Section):
     data: str
     pipeline: str = ""
     best: bool = True
+    decimals: int = 2
 
 
 class Recipe(Section, ABC):

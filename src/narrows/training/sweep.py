@@ -4,7 +4,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -18,6 +18,7 @@ __all__ = ["Cell", "ChooseSection", "Sweep", "cells_of", "collect", "load_sweep"
 
 
 _START = "model.checkpoint"
+_LOWER = ("loss", "bits_per_byte", "perplexity")
 
 
 class ChooseSection(Section):
@@ -27,12 +28,22 @@ class ChooseSection(Section):
         keys: of `over`, whose values are chosen, such as `optimiser.learning_rate`.
         repeats: of `over`, such as `optimiser.seed`: runs that differ in them alone are of one choice,
             which is by their mean.
-        score: of the tune data, the higher the better.
+        score: of the tune data.
+        better: whether `higher` or `lower` scores are; none: lower ones of losses, bits per byte and perplexity, higher
+            ones of all others.
     """
 
     keys: list[str] = Field(min_length=1)
     repeats: list[str] = []
     score: str
+    better: Literal["higher", "lower"] | None = None
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether the lowest score is chosen."""
+        if self.better is not None:
+            return self.better == "lower"
+        return self.score in _LOWER or self.score.endswith("_loss")
 
 
 class Sweep(Section):

@@ -21,6 +21,7 @@ _BUILDERS = {
     "planted-facts": "narrows.training.planted.build",
     "encoder-distillation": "narrows.training.encoders.build",
     "classification": "narrows.training.classification.build",
+    "causal-lm": "narrows.training.language.build",
 }
 
 

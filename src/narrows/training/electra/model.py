@@ -12,7 +12,7 @@ from narrows.funnel import (
 )
 from narrows.hf.checkpoints import checkpoint_folder
 from narrows.training.electra.recipe import ElectraRecipe
-from narrows.training.pretraining.model import ready
+from narrows.training.families import ready
 from narrows.training.tasks import find_checkpoint
 
 __all__ = ["GENERATOR", "build_model", "save_model"]
@@ -35,8 +35,10 @@ def build_model(recipe: ElectraRecipe, config: Any, *, runs: Path | None = None)
             "`narrows convert --to funnel`, or choose task masked-lm"
         )
     if recipe.model.checkpoint is None:
-        return ready(FunnelForElectraPreTraining(config), recipe.model)
-    return ready(_load(checkpoint_folder(find_checkpoint(recipe.model.checkpoint, runs)), config), recipe.model)
+        return ready(FunnelForElectraPreTraining(config), recipe.model.attention)
+    return ready(
+        _load(checkpoint_folder(find_checkpoint(recipe.model.checkpoint, runs)), config), recipe.model.attention
+    )
 
 
 def save_model(model: FunnelForElectraPreTraining, folder: Path) -> None:

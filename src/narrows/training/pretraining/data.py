@@ -15,7 +15,18 @@ from narrows.data.masking import mask_tokens, word_numbers, word_starts
 from narrows.errors import UsageError
 from narrows.training.pretraining.recipe import MaskingSection, PretrainingDataSection, RawPart
 
-__all__ = ["Item", "MaskedRow", "MaskedRows", "RowPlan", "Vocabulary", "collate_rows", "read_corpus", "vocabulary_of"]
+__all__ = [
+    "Item",
+    "MaskedRow",
+    "MaskedRows",
+    "RowPlan",
+    "Vocabulary",
+    "collate_rows",
+    "paths_of",
+    "pieces_of",
+    "read_corpus",
+    "vocabulary_of",
+]
 
 _WORD_STRATEGIES = ("whole_word", "word_span")
 
@@ -86,8 +97,8 @@ def read_corpus(section: PretrainingDataSection, folder: Path, cache: TokenCache
     """
 
     def pieces() -> Iterator[Piece]:
-        yield from hold_out(_pieces(section.train, folder), share=section.tune_share)
-        for piece in _pieces(section.tune, folder):
+        yield from hold_out(pieces_of(section.train, folder), share=section.tune_share)
+        for piece in pieces_of(section.tune, folder):
             yield piece._replace(held_out=True)
 
     return tokenize_pieces(pieces(), cache)
@@ -188,13 +199,23 @@ def collate_rows(rows: Sequence[MaskedRow], *, cls_segment: int = 0) -> Mapping[
     }
 
 
-def _pieces(parts: Sequence[RawPart], folder: Path) -> Iterator[Piece]:
+def pieces_of(parts: Sequence[RawPart], folder: Path) -> Iterator[Piece]:
+    """The documents of a recipe's parts, in their order.
+
+    Raises:
+        UsageError: a missing file, or one that cannot be read or holds no text.
+    """
     for part in parts:
-        for path in _paths(part, folder):
+        for path in paths_of(part, folder):
             yield from read_pieces(path, layout=part.format)
 
 
-def _paths(part: RawPart, folder: Path) -> list[Path]:
+def paths_of(part: RawPart, folder: Path) -> list[Path]:
+    """The files of a part: of several with `*`, in the order of their names.
+
+    Raises:
+        UsageError: there is none.
+    """
     found = sorted(folder.glob(part.file)) if "*" in part.file else [folder / part.file]
     if not found or not found[0].exists():
         raise UsageError(

@@ -1,6 +1,6 @@
 """The model that a recipe of pretraining starts from: a checkpoint, or a family with random weights."""
 
-import difflib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +11,13 @@ from narrows.errors import UsageError
 from narrows.funnel import FunnelConfig, preset
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
-from narrows.training.heads import UNFIT, load_with_head
+from narrows.training.families import family_config, model_of, ready, set_rates
+from narrows.training.heads import load_with_head
 from narrows.training.pretraining.recipe import PretrainingModelSection, PretrainingRecipe
 from narrows.training.tasks import find_checkpoint
 
-__all__ = ["build_config", "build_model", "build_tokenizer", "ready"]
+__all__ = ["build_config", "build_model", "build_tokenizer"]
 
-# Of hidden states, embeddings and attention, as encoders of transformers and of this library name them.
-_DROPOUTS = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "hidden_dropout",
-    "attention_dropout",
-    "dropout",
-    "embedding_dropout",
-    "mlp_dropout",
-)
 # What the tokenizer decides.
 _OF_THE_TOKENIZER = ("vocab_size", "pad_token_id", "cls_token_id", "sep_token_id", "mask_token_id")
 _NEEDED = ("cls_token_id", "sep_token_id", "mask_token_id", "pad_token_id")
@@ -80,7 +71,7 @@ def build_config(recipe: PretrainingRecipe, tokenizer: Any, *, runs: Path | None
             f"expected data.length of at most the model's {count(positions, 'position')}, got {recipe.data.length}; "
             "lower it, or raise model.config.max_position_embeddings"
         )
-    _set_dropout(config, recipe)
+    set_rates(config, recipe.optimiser.dropout, said=section.config)
     return config
 
 
@@ -93,81 +84,19 @@ def build_model(recipe: PretrainingRecipe, config: Any, *, runs: Path | None = N
     """
     section = recipe.model
     if section.checkpoint is None:
-        try:
-            model = AutoModelForMaskedLM.from_config(config)
-        except UsageError:
-            # Of a family of narrows: it says it all.
-            raise
-        except UNFIT as error:
-            raise _unfit(config, error) from error
+        model = model_of(AutoModelForMaskedLM, config)
     else:
         folder = checkpoint_folder(find_checkpoint(section.checkpoint, runs))
         model = load_with_head(AutoModelForMaskedLM, folder, config, section.checkpoint)
-    return ready(model, section)
-
-
-def ready(model: Any, section: PretrainingModelSection) -> Any:
-    """The model in training, with the attention that the recipe names.
-
-    Raises:
-        UsageError: an attention that the model does not have.
-    """
-    if section.attention is not None:
-        try:
-            model.set_attn_implementation(section.attention)
-        except (ValueError, ImportError) as error:
-            raise UsageError(
-                f"expected an attention that {model.config.model_type} has, got {section.attention!r} "
-                f"({' '.join(str(error).split())}); leave model.attention out"
-            ) from error
-    return model.train()
+    return ready(model, section.attention)
 
 
 def _of_family(section: PretrainingModelSection, tokenizer: Any) -> Any:
-    family, fields = section.family or FunnelConfig.model_type, section.config
-    try:
-        default = AutoConfig.for_model(family)
-    except ValueError as error:
-        raise UsageError(f"expected a model type as model.family, got {family!r}; name one such as bert") from error
-    known = {*default.to_dict(), *type(default).attribute_map}
-    for name in fields:
-        if name in _OF_THE_TOKENIZER:
-            raise UsageError(f"expected no model.config.{name}, which the tokenizer decides; leave it out")
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            advice = f"did you mean {near[0]!r}?" if near else "see the config class in transformers' documentation"
-            raise UsageError(f"expected fields of {type(default).__name__} in model.config, got {name!r}; {advice}")
-    decided = {
-        name: len(tokenizer) if name == "vocab_size" else getattr(tokenizer, name)
-        for name in _OF_THE_TOKENIZER
-        if name in known
-    }
-    try:
-        if section.preset is not None:
-            return preset(section.preset, **fields, **decided)
-        return AutoConfig.for_model(family, **fields, **decided)
-    except UsageError:
-        # Of a family of narrows: it says it all.
-        raise
-    except UNFIT as error:
-        raise _unfit(default, error) from error
-
-
-def _unfit(config: Any, error: Exception) -> UsageError:
-    """The sentence for sizes that do not go together: transformers' own words, and the place they came from."""
-    return UsageError(
-        f"expected values in model.config that {type(config).__name__} takes, got an error from it "
-        f"({' '.join(str(error).split())}); mend them"
+    decided = {name: len(tokenizer) if name == "vocab_size" else getattr(tokenizer, name) for name in _OF_THE_TOKENIZER}
+    return family_config(
+        section.family or FunnelConfig.model_type,
+        section.config,
+        decided,
+        example="bert",
+        make=None if section.preset is None else partial(preset, section.preset),
     )
-
-
-def _set_dropout(config: Any, recipe: PretrainingRecipe) -> None:
-    found = [name for name in _DROPOUTS if hasattr(config, name)]
-    if not found and recipe.optimiser.dropout:
-        raise UsageError(
-            f"expected a model with dropout for optimiser.dropout {recipe.optimiser.dropout}, got {config.model_type}; "
-            "set it to 0"
-        )
-    for name in found:
-        if name not in recipe.model.config:
-            setattr(config, name, recipe.optimiser.dropout)

@@ -20,12 +20,22 @@ from narrows.training.pretraining.data import (
     read_corpus,
     vocabulary_of,
 )
-from narrows.training.pretraining.recipe import PretrainingRecipe
+from narrows.training.pretraining.recipe import PretrainingRecipe, StepsSection
 from narrows.training.pretraining.speed import TokenRate
 from narrows.training.tasks import Plan
 from narrows.training.trainer import ClockCheckpoint, JsonLog, NarrowsTrainer, Objective, StopSignal
 
-__all__ = ["Corpus", "Prepared", "arguments_of", "collate_for", "corpus_of", "make_trainer", "prepare", "rows_of"]
+__all__ = [
+    "Corpus",
+    "Prepared",
+    "arguments_of",
+    "batches_of",
+    "collate_for",
+    "corpus_of",
+    "make_trainer",
+    "prepare",
+    "rows_of",
+]
 
 # The same tokens are asked for at every evaluation and of every run.
 _TUNE_SEED = 0
@@ -67,22 +77,32 @@ def prepare(
     """
     corpus = corpus_of(recipe, tokenizer, data, folder)
     rows = rows_of(recipe, corpus, held_out=False)
-    optimiser = recipe.optimiser
-    if optimiser.steps is not None:
-        number = optimiser.steps * optimiser.accumulation * processes
-    else:
-        epochs = 1.0 if optimiser.epochs is None else optimiser.epochs
-        number = int(epochs * len(rows)) // recipe.batch_rows
-    batches = RowPlan(rows=len(rows), batch_rows=recipe.batch_rows, batches=number, seed=optimiser.seed)
-    # Of the batches each process takes its share.
-    steps = optimiser.steps or math.ceil(math.ceil(len(batches) / processes) / optimiser.accumulation)
+    batches, steps = batches_of(recipe.optimiser, rows=len(rows), batch_rows=recipe.batch_rows, processes=processes)
     return Prepared(
         rows=rows,
         tune=rows_of(recipe, corpus, held_out=True) if tunes and recipe.data.tunes else None,
         batches=batches,
         plan=Plan(len(rows), len(rows) * recipe.data.length, steps, {}),
-        step_tokens=recipe.batch_rows * recipe.data.length * optimiser.accumulation * processes,
+        step_tokens=recipe.batch_rows * recipe.data.length * recipe.optimiser.accumulation * processes,
     )
+
+
+def batches_of(optimiser: StepsSection, *, rows: int, batch_rows: int, processes: int) -> tuple[RowPlan, int]:
+    """All batches of a run, and the optimiser steps that they are.
+
+    Args:
+        rows: of an epoch.
+        batch_rows: rows of a forward pass.
+        processes: that the run is split over.
+    """
+    if optimiser.steps is not None:
+        number = optimiser.steps * optimiser.accumulation * processes
+    else:
+        epochs = 1.0 if optimiser.epochs is None else optimiser.epochs
+        number = int(epochs * rows) // batch_rows
+    batches = RowPlan(rows=rows, batch_rows=batch_rows, batches=number, seed=optimiser.seed)
+    # Of the batches each process takes its share.
+    return batches, optimiser.steps or math.ceil(math.ceil(len(batches) / processes) / optimiser.accumulation)
 
 
 def corpus_of(recipe: PretrainingRecipe, tokenizer: Any, data: Path, folder: Path) -> Corpus:

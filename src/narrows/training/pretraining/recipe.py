@@ -18,6 +18,7 @@ __all__ = [
     "PretrainingOptimiser",
     "PretrainingRecipe",
     "RawPart",
+    "StepsSection",
 ]
 
 
@@ -93,27 +94,44 @@ class MaskingSection(Section):
         return int(length * PREDICTED_SHARE) if self.num_predict is None else self.num_predict
 
 
-class PretrainingOptimiser(OptimiserSection):
+class StepsSection(OptimiserSection):
+    """Attributes:
+    steps: of the optimiser, in all; or `epochs`.
+    epochs: passes over the rows; 1 when neither is given.
+    gradient_checkpointing: compute layers again in the backward pass, for memory.
+    """
+
+    steps: int | None = Field(None, ge=1)
+    epochs: float | None = Field(None, gt=0, le=1000)  # type: ignore[assignment]
+    gradient_checkpointing: bool = False
+
+    def check_steps(self, path: Path) -> None:
+        """Refuse both.
+
+        Raises:
+            RecipeError: steps and epochs.
+        """
+        if self.steps is not None and self.epochs is not None:
+            raise RecipeError(
+                f"expected optimiser.steps or optimiser.epochs in {path}, got both; leave one of them out"
+            )
+
+
+class PretrainingOptimiser(StepsSection):
     """The common section with the Funnel paper's settings as defaults.
 
     Attributes:
-        steps: of the optimiser, in all; or `epochs`.
-        epochs: passes over the rows; 1 when neither is given.
         learning_rate: when empty, 1e-4, and 8e-5 for more than 24 layers, where 1e-4 was not stable.
         warmup: share of the steps. When empty, the paper's 10,000 steps, and a tenth of a run that is shorter than ten
             times that.
         beta2: of AdamW.
         dropout: of hidden states and of attention, where `model.config` does not say.
-        gradient_checkpointing: compute layers again in the backward pass, for memory.
     """
 
-    steps: int | None = Field(None, ge=1)
-    epochs: float | None = Field(None, gt=0, le=1000)  # type: ignore[assignment]
     learning_rate: float | None = Field(None, gt=0)  # type: ignore[assignment]
     warmup: float | None = Field(None, ge=0, lt=1)  # type: ignore[assignment]
     beta2: float = Field(0.99, gt=0, lt=1)
     dropout: float = Field(0.1, ge=0, lt=1)
-    gradient_checkpointing: bool = False
 
 
 class PretrainingEvaluateSection(Section):
@@ -150,10 +168,7 @@ class PretrainingRecipe(Recipe):
             raise RecipeError(
                 f"expected data.tune or data.tune_share in {path}, got both; name the documents or hold some out"
             )
-        if self.optimiser.steps is not None and self.optimiser.epochs is not None:
-            raise RecipeError(
-                f"expected optimiser.steps or optimiser.epochs in {path}, got both; leave one of them out"
-            )
+        self.optimiser.check_steps(path)
         if self.batch_rows < 1:
             raise RecipeError(
                 f"expected optimiser.batch_tokens in {path} of at least a row, {self.data.length}, got "
