@@ -9,6 +9,7 @@ import typer
 
 from narrows._plural import count
 from narrows.cli import options
+from narrows.cli.sweep_ratios import Heads, Lengths, Match, Ratios, Seeds, read_grid, show_ratios
 from narrows.cli.train import require_starts
 from narrows.errors import UsageError
 
@@ -48,10 +49,15 @@ def command(
         typer.Option(
             "--report",
             help="Keep figures here: of sweeps that choose, test scores by task; of planted facts, accuracy by "
-            "distance and length.",
+            "distance and length; of ratios, cost and perplexity.",
         ),
     ] = None,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Of planted facts: draw it, a PNG.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Of planted facts or ratios: draw it, a PNG.")] = None,
+    ratios: Ratios = None,
+    heads: Heads = None,
+    match: Match = None,
+    lengths: Lengths = None,
+    seeds: Seeds = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -61,6 +67,9 @@ def command(
     say is kept in RUNS/NAME/sweep.json. With `choose` in the sweep, the best values by tune data are scored on
     the test data once, in RUNS/NAME/chosen.json. Several sweeps are a queue, in which one may start from what
     one before it writes; with --json one gives an object, several give {"sweeps": [...]}.
+
+    With --ratios a recipe of a byte or word model (`task: causal-lm`, family narrows-bottleneck) is trained as the
+    full Transformer and with each ratio; what each costs and loses is told, and which lose no more than 5 %.
     """
     if data is None:
         raise UsageError("expected a data folder, got none; pass --data DIR or set NARROWS_DATA")
@@ -68,18 +77,25 @@ def command(
     from narrows.training.queue import read_queue
     from narrows.training.sweep import cells_of, load_sweep
 
+    grid = read_grid(ratios, heads, match, lengths, seeds)
+    if grid is not None and len(sweeps) > 1:
+        raise UsageError(f"expected one recipe with --ratios, got {len(sweeps)}; sweep them one by one")
     # All of them before the first run: a mistake in the last one shows now, not tomorrow.
     loaded = []
     for path in sweeps:
-        sweep = load_sweep(path)
+        sweep = load_sweep(path) if grid is None else _ratio_sweep(path, grid)
         loaded.append(_Loaded(path, sweep, cells_of(sweep, path), runs / sweep.name))
     _check_names([one.sweep.name for one in loaded])
     recipes = {f"{one.sweep.name}/{cell.recipe.name}": cell.recipe for one in loaded for cell in one.cells}
     queue = dict(zip(recipes, read_queue(recipes, runs), strict=True))
     for queued in queue.values():
         require_starts(queued, runs)
-    _check_places(loaded, report, plot)
-    line = shlex.join(["narrows", "sweep", *(path.name for path in sweeps)])
+    if grid is None:
+        _check_kinds(loaded, report, plot)
+    _check_places(report, plot)
+    given = {"--ratios": ratios, "--heads": heads, "--match": match, "--lengths": lengths, "--seeds": seeds}
+    chosen = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    line = shlex.join(["narrows", "sweep", *(path.name for path in sweeps), *chosen])
     found = []
     for one in loaded:
         found.append(_plans(one, queue, data, runs) if dry_run else _make(one, data, runs, line, quiet=quiet))
@@ -88,7 +104,11 @@ def command(
     else:
         for result in found:
             _show(result, named=len(found) > 1)
-    if not dry_run:
+    if dry_run:
+        return
+    if grid is not None:
+        show_ratios(loaded[0].cells, loaded[0].folder, data, report, plot, show=not json)
+    else:
         _show_findings(loaded, runs, report, plot, show=not json)
 
 
@@ -106,8 +126,14 @@ def _is_planted(one: _Loaded) -> bool:
     return all(cell.recipe.task == "planted-facts" for cell in one.cells)
 
 
-def _check_places(loaded: Sequence[_Loaded], report: Path | None, plot: Path | None) -> None:
-    """Refuse before hours of training what could not be written after them."""
+def _ratio_sweep(path: Path, grid: Any) -> "Sweep":
+    from narrows.training.ratios import ratio_sweep
+
+    return ratio_sweep(path, grid)
+
+
+def _check_kinds(loaded: Sequence[_Loaded], report: Path | None, plot: Path | None) -> None:
+    """Refuse before hours of training sweeps that could not be reported or drawn after them."""
     if report is not None and (len(loaded) > 1 or _choosing(loaded)):
         from narrows.bench.layouts import check
 
@@ -118,6 +144,10 @@ def _check_places(loaded: Sequence[_Loaded], report: Path | None, plot: Path | N
         from narrows.bench.planted import find
 
         find(loaded[0].cells, loaded[0].folder)
+
+
+def _check_places(report: Path | None, plot: Path | None) -> None:
+    """Refuse before hours of training what could not be written after them."""
     if report is not None and not report.parent.is_dir():
         raise UsageError(f"expected a folder to write to, got {report.parent}, which is none; make it first")
     if plot is not None:

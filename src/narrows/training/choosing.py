@@ -11,7 +11,7 @@ from narrows.training.sweep import Cell, ChooseSection
 from narrows.training.tasks import score_on_test
 from narrows.training.writing import written_whole
 
-__all__ = ["Choice", "choose_runs", "score_choices"]
+__all__ = ["Choice", "choose_runs", "score_choices", "test_scores"]
 
 
 class Choice(NamedTuple):
@@ -66,7 +66,7 @@ def score_choices(choices: Sequence[Choice], *, data: Path, folder: Path) -> lis
     """
     found = []
     for choice in choices:
-        tests = [_test(cell, data, folder) for cell in choice.cells]
+        tests = [test_scores(cell, data, folder) for cell in choice.cells]
         test = {}
         for name in tests[0]["scores"]:
             values = [one["scores"][name]["mean"] for one in tests]
@@ -102,7 +102,8 @@ def _tuned(cell: Cell, score: str, folder: Path) -> float:
     return float(tune[f"eval_{score}"])
 
 
-def _test(cell: Cell, data: Path, folder: Path) -> dict[str, Any]:
+def test_scores(cell: Cell, data: Path, folder: Path) -> dict[str, Any]:
+    """What a finished run scores on test data, scored once and kept in its `test.json`."""
     path = folder / cell.recipe.name / "test.json"
     if not path.is_file():
         _write(path, score_on_test(cell.recipe, data=data, model=folder / cell.recipe.name / "model"))
