@@ -12,6 +12,7 @@ from narrows.cli.evaluation_files import default_file, write_json
 from narrows.errors import NarrowsError, UsageError
 
 if TYPE_CHECKING:
+    from narrows.evaluation.language import LanguageEvaluation
     from narrows.training.language.data import TextLine
 
 __all__ = ["Length", "Stride", "run"]
@@ -51,7 +52,6 @@ def run(model: str, data: Path, *, length: int | None, stride: int | None, work:
     """
     import tempfile
     import time
-    from importlib.metadata import version
 
     from transformers.utils import logging
 
@@ -78,22 +78,8 @@ def run(model: str, data: Path, *, length: int | None, stride: int | None, work:
         raise NarrowsError(
             f"expected a finite loss of {model} on {data}, got {found.loss}: its weights are lost; name another model"
         )
-    tokens = int(found.tokens.sum())
-    figures = {
-        "model": model,
-        "data": data.name,
-        "task": "language-model",
-        "scores": {name: score._asdict() for name, score in found.intervals().items()},
-        "tokens": tokens,
-        "bytes": found.bytes,
-        "tokens_per_second": round(tokens / seconds, 1),
-        "reading": {
-            "reads": "bytes" if tokenizer is None else "tokens",
-            "length": length,
-            "stride": length if stride is None else stride,
-        },
-        "versions": {package: version(package) for package in ("narrows", "torch", "transformers")},
-    }
+    reading = {"reads": "bytes" if tokenizer is None else "tokens", "length": length, "stride": stride or length}
+    figures = _figures(found, model=model, data=data, seconds=seconds, reading=reading)
     target = default_file(model, data, None)
     target = target.with_name(f"{target.stem}-language-model.scores.json")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -129,6 +115,25 @@ def _read(data: Path, tokenizer: Any | None, folder: Path) -> "TextLine":
     if tokenizer is None:
         return byte_line([data], folder / "text.bin")
     return token_line(read_pieces(data, layout="file"), tokenizer, folder)
+
+
+def _figures(
+    found: "LanguageEvaluation", *, model: str, data: Path, seconds: float, reading: Mapping[str, Any]
+) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    tokens = int(found.tokens.sum())
+    return {
+        "model": model,
+        "data": data.name,
+        "task": "language-model",
+        "scores": {name: score._asdict() for name, score in found.intervals().items()},
+        "tokens": tokens,
+        "bytes": found.bytes,
+        "tokens_per_second": round(tokens / seconds, 1),
+        "reading": reading,
+        "versions": {package: version(package) for package in ("narrows", "torch", "transformers")},
+    }
 
 
 def _print_table(figures: Mapping[str, Any]) -> None:

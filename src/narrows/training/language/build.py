@@ -188,7 +188,7 @@ def _require_scored(line: TextLine, use: str) -> None:
     if len(line) < _LEAST_TOKENS:
         raise UsageError(
             f"expected at least {_LEAST_TOKENS} tokens of {use} text, the first of which foretells the second, got "
-            f"{count(len(line), 'token')}; name more data"
+            f"{count(len(line), 'token')}; name more data, or read more of it"
         )
 
 
