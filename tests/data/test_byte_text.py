@@ -99,9 +99,17 @@ def _damaged(name: str, place: int | None = None):
         ("a", b"", r"a: expected text, got an empty file; fetch it again or leave it out\.$"),
         ("a.gz", gzip.compress(b""), "a.gz: expected text, got an empty file"),
         ("a.gz", b"plain text", r"a\.gz: expected a file packed as \.gz, got Not a gzipped file \(b'pl'\); fetch it"),
-        ("a.gz", _damaged("a.gz"), "expected a file packed as .gz, got Compressed file ended before .*; fetch it again"),
+        (
+            "a.gz",
+            _damaged("a.gz"),
+            "expected a file packed as .gz, got Compressed file ended before .*; fetch it again",
+        ),
         ("a.gz", _damaged("a.gz", -6), "expected a file packed as .gz, got CRC check failed"),
-        ("a.bz2", b"plain text", "expected a file packed as .bz2, got Invalid data stream; fetch it again or rename it"),
+        (
+            "a.bz2",
+            b"plain text",
+            "expected a file packed as .bz2, got Invalid data stream; fetch it again or rename it",
+        ),
         ("a.bz2", _damaged("a.bz2"), "expected a file packed as .bz2, got Compressed file ended before"),
         ("a.xz", b"plain text", "expected a file packed as .xz, got Input format not supported by decoder; fetch"),
         ("a.xz", _damaged("a.xz", 60), "expected a file packed as .xz, got Corrupt input data"),
@@ -133,7 +141,9 @@ def test_a_place_that_cannot_be_written_is_named(write, tmp_path) -> None:
     (tmp_path / "cache" / str(kept)).unlink()
     # A folder in the file's place, which nothing replaces.
     (tmp_path / "cache" / str(kept)).mkdir()
-    with pytest.raises(OutputError, match=r"expected room and permission to write .*, got Is a directory; make room or"):
+    with pytest.raises(
+        OutputError, match=r"expected room and permission to write .*, got Is a directory; make room or"
+    ):
         read_byte_text(path, folder=tmp_path / "cache")
     assert len(_kept(tmp_path / "cache")) == 1
 
@@ -159,7 +169,9 @@ def test_too_short_a_text_is_refused(length) -> None:
         byte_split(length)
 
 
-@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.5, 0.5, 0.1), (1.0, 0.0, 0.0), (1.5, -0.25, -0.25), (float("nan"),) * 3])
+@pytest.mark.parametrize(
+    "shares", [(0.5, 0.5), (0.5, 0.5, 0.1), (1.0, 0.0, 0.0), (1.5, -0.25, -0.25), (float("nan"),) * 3]
+)
 def test_shares_that_are_none_are_refused(shares) -> None:
     with pytest.raises(UsageError, match=r"expected three shares above 0 that are 1 together, got \["):
         byte_split(100, shares)

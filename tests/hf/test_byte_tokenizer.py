@@ -10,7 +10,16 @@ from narrows.data import AS_PLAIN_TEXT, TokenCache, plain_tokens, word_starts
 from narrows.hf.byte_tokenizer import byte_tokenizer
 
 PAD, BEGIN, END, MASK = 256, 257, 258, 259
-SPELLED = ["<pad>", "<s>", "</s>", "<mask>", "a <s>b</s><pad> <mask>", "\0\x01\x7f\x80\u2028 \t\r\n  x ", "Ġ", "é👩‍👩‍👧 汉"]
+SPELLED = [
+    "<pad>",
+    "<s>",
+    "</s>",
+    "<mask>",
+    "a <s>b</s><pad> <mask>",
+    "\0\x01\x7f\x80\u2028 \t\r\n  x ",
+    "Ġ",
+    "é👩‍👩‍👧 汉",
+]
 
 
 @pytest.fixture(scope="module", params=["made", "saved", "saved twice"])

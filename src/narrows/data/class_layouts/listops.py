@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from narrows._plural import count
 from narrows._text import shown
 from narrows.data.class_layouts.record import ClassExample, Layout, TextExample
 from narrows.data.files import lines
@@ -28,8 +29,8 @@ def _read(path: Path, fields: Mapping[str, str], skip: bool) -> Iterator[ClassEx
             if skip:
                 continue
             raise UsageError(
-                f"{where}: expected a label and an expression of ListOps with a tab between them, got {len(cells)} "
-                "columns; correct the line, or set skip_broken to leave such lines out."
+                f"{where}: expected a label and an expression of ListOps with a tab between them, got "
+                f"{count(len(cells), 'column')}; correct the line, or set skip_broken to leave such lines out."
             )
         label, expression = reversed(cells) if last else cells
         if label not in _LABELS:

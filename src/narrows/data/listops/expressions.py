@@ -77,7 +77,9 @@ def evaluate_listops(expression: str) -> int:
     operators: list[str] = []
     for place, token in enumerate(tokens, start=1):
         if values[0]:
-            raise UsageError(f"expected one expression of ListOps, got {token} after its end as word {place:,}; cut it.")
+            raise UsageError(
+                f"expected one expression of ListOps, got {token} after its end as word {place:,}; cut it."
+            )
         if token in OPERATORS:
             operators.append(token)
             values.append([])

@@ -14,7 +14,6 @@ from os import PathLike
 from pathlib import Path
 from typing import IO
 
-from narrows._plural import count
 from narrows.data.listops.generate import ListOps, generate_listops
 from narrows.errors import OutputError, UsageError
 
@@ -98,9 +97,12 @@ def _different(examples: Iterator[ListOps]) -> Iterator[ListOps]:
 @contextmanager
 def _packed(path: Path) -> Iterator[IO[str]]:
     # Without a time and a name in it, so that equal expressions are equal files.
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as packed:
-        with io.TextIOWrapper(packed, encoding="ascii", newline="\n") as text:
-            yield text
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as packed,
+        io.TextIOWrapper(packed, encoding="ascii", newline="\n") as text,
+    ):
+        yield text
 
 
 def _write_settings(path: Path, settings: Mapping[str, int], labels: Mapping[str, Counter[int]]) -> None:
