@@ -145,6 +145,17 @@ def test_race_and_conll(tmp_path) -> None:
     assert tagged[0].tags == ("NNP", "VBD")  # type: ignore[union-attr]
 
 
+def test_listops_in_both_layouts(tmp_path) -> None:
+    with gzip.open(tmp_path / "own.tsv.gz", "wt") as file:
+        file.write("9\t( ( ( [MAX 2 ) 9 ) ] )\n3\t3\r\n4\t[MIN 4 [SM 9 9 ] ]\n")
+    (tmp_path / "arena.tsv").write_text("Source\tTarget\n( ( ( [MAX 2 ) 9 ) ] )\t9\n3\t3\n[MIN 4 [SM 9 9 ] ]\t4\n")
+    expected = [("[MAX 2 9 ]", None, "9"), ("3", None, "3"), ("[MIN 4 [SM 9 9 ] ]", None, "4")]
+    for name in ("own.tsv.gz", "arena.tsv"):
+        assert [example[1:] for example in read_examples(tmp_path / name, layout="listops")] == expected
+    (tmp_path / "broken.tsv").write_text("3\t3\n9 [MAX 2 9 ]\n")
+    assert len(read_examples(tmp_path / "broken.tsv", layout="listops", skip_broken=True)) == 1
+
+
 def test_broken_lines_are_refused_or_left_out(tmp_path) -> None:
     path = _table(tmp_path / "a.tsv", [["7", "1", "2", "A?", "B?", "0"], ["8", "1"]])
     with pytest.raises(UsageError, match=r"line 2: expected 6 columns with tabs .*, got 2; correct the line, or set"):
@@ -211,6 +222,23 @@ _RACE = {"article": "A", "questions": ["Why?"], "options": [["a", "b"]], "answer
             "question 1: expected a string and a list of strings",
         ),
         ("race", "a", json.dumps({**_RACE, "answers": ["C"]}), {}, "expected the letter of one of 2 options, got 'C'"),
+        (
+            "listops",
+            "a",
+            "3\t3\n9 [MAX 2 9 ]\n",
+            {},
+            "a: line 2: expected a label and an expression of ListOps with a tab between them, got 1 column; correct",
+        ),
+        (
+            "listops",
+            "a",
+            "[MAX 2 9 ]\t9\n",
+            {},
+            r"a: line 1: expected a label from 0 to 9, got '\[MAX 2 9 \]'; correct",
+        ),
+        ("listops", "a", "9\t[MAX 2 x ]\n", {}, r"a: line 1: expected words of ListOps \(.*\), got 'x' as word 3; cor"),
+        ("listops", "a", "9\t( )\n", {}, "a: line 1: expected an expression of ListOps, got none; fill it or remove"),
+        ("listops", "a", "", {"fields": {"text": "x"}}, r"expected fields of the layout listops \(none\), got 'text'"),
         ("conll", "a", "word\n", {}, "a: line 1: expected at least 2 columns, got 1; correct the line"),
         ("conll", "a", "w t\n", {"fields": {"tag": "x"}}, "expected a column's number, from 1, as fields.tag, got 'x'"),
     ],

@@ -1,6 +1,7 @@
 """Tasks as plain records: readers of data files, windows, span labels and batches. Knows no model."""
 
 from narrows.data.articles import Article, read_articles
+from narrows.data.byte_text import byte_split, read_byte_text
 from narrows.data.class_rows import PROBLEMS, ClassRow, ClassRows, collate_classes, encode_classes, label_names
 from narrows.data.classes import (
     CLASS_LAYOUTS,
@@ -13,6 +14,14 @@ from narrows.data.classes import (
 from narrows.data.cloze import cloze_examples
 from narrows.data.joining import join_contexts
 from narrows.data.labelled import LabelledTexts, read_labelled
+from narrows.data.listops import (
+    LISTOPS_TOKENS,
+    ListOps,
+    evaluate_listops,
+    generate_listops,
+    listops_tokens,
+    write_listops,
+)
 from narrows.data.long_inputs import InputEncoder, LongInputs
 from narrows.data.masking import MASKINGS, Masked, mask_tokens, word_numbers, word_numbers_of, word_starts
 from narrows.data.negatives import add_unanswerable_pairs
@@ -52,6 +61,7 @@ from narrows.data.windows import windows
 __all__ = [
     "AS_PLAIN_TEXT",
     "CLASS_LAYOUTS",
+    "LISTOPS_TOKENS",
     "MASKINGS",
     "PROBLEMS",
     "RAW_LAYOUTS",
@@ -66,6 +76,7 @@ __all__ = [
     "EncodedSpans",
     "InputEncoder",
     "LabelledTexts",
+    "ListOps",
     "LongInputs",
     "Masked",
     "PackedRow",
@@ -86,19 +97,24 @@ __all__ = [
     "WordsExample",
     "add_unanswerable_pairs",
     "bert_pairs",
+    "byte_split",
     "cloze_examples",
     "collate_classes",
     "encode_classes",
     "equal_length_batches",
+    "evaluate_listops",
     "evenly_spread",
+    "generate_listops",
     "hold_out",
     "join_contexts",
     "label_names",
+    "listops_tokens",
     "mask_tokens",
     "normalize_title",
     "pair_layout",
     "plain_tokens",
     "read_articles",
+    "read_byte_text",
     "read_examples",
     "read_pieces",
     "read_labelled",
@@ -119,4 +135,5 @@ __all__ = [
     "word_numbers",
     "word_numbers_of",
     "word_starts",
+    "write_listops",
 ]

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from narrows.data.class_layouts.conll import CONLL
 from narrows.data.class_layouts.folders import FOLDERS
 from narrows.data.class_layouts.json_lines import JSON_LINES
+from narrows.data.class_layouts.listops import LISTOPS
 from narrows.data.class_layouts.race import RACE
 from narrows.data.class_layouts.record import ChoiceExample, ClassExample, Layout, TextExample, WordsExample
 from narrows.data.class_layouts.tables import CSV, GLUE
@@ -18,7 +19,15 @@ from narrows.errors import UsageError
 __all__ = ["CLASS_LAYOUTS", "ChoiceExample", "ClassExample", "TextExample", "WordsExample", "read_examples"]
 
 CLASS_LAYOUTS: Mapping[str, Layout] = MappingProxyType(
-    {**GLUE, "csv": CSV, "folders": FOLDERS, "jsonl": JSON_LINES, "race": RACE, "conll": CONLL}
+    {
+        **GLUE,
+        "csv": CSV,
+        "folders": FOLDERS,
+        "jsonl": JSON_LINES,
+        "listops": LISTOPS,
+        "race": RACE,
+        "conll": CONLL,
+    }
 )
 """The layouts by name; their files under `class_layouts` say what they hold."""
 
@@ -38,7 +47,7 @@ def read_examples(
     Args:
         path: a file, plain or `.gz`; of `folders` a folder or a `.zip`, of `race` a file or a folder.
         layout: a name of `CLASS_LAYOUTS`: GLUE's tasks, `csv` (Yelp, Amazon), `folders` (IMDB, movie reviews),
-            `jsonl`, `race`, `conll`.
+            `jsonl`, `listops`, `race`, `conll`.
         fields: names in the file of `text`, `pair` and `label` (`csv`, `jsonl`), or numbers of the columns `word` and
             `tag` (`conll`).
         skip_broken: whether lines with another number of columns are left out; otherwise they are refused.

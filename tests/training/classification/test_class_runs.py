@@ -4,10 +4,12 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
+from narrows.data import write_listops
 from narrows.deformer.convert import convert_checkpoint
 from narrows.errors import ConversionError, UsageError
+from narrows.hf.listops_tokenizer import listops_tokenizer
 from narrows.hf.trained_classes import trained_classes
 from narrows.serving.classifier import Classifier
 from narrows.training.classification.build import build_run, plan_run, score_on_test
@@ -186,3 +188,19 @@ def test_folds_of_a_regression_are_of_one_size(make_recipe, rule_folder, tmp_pat
     recipe = make_recipe("regression", data={"train": [{**part, "take": [0, 1, 2]}], "tune": [{**part, "take": [3]}]})
     run = build_run(recipe, data=tmp_path, output=tmp_path / "out", quiet=True)
     assert run.plan.rows == 30 and len(run.trainer.eval_dataset) == 10
+
+
+def test_expressions_of_listops_are_read_by_their_own_tokenizer(make_recipe, tmp_path) -> None:
+    write_listops(tmp_path / "listops", rows=64, held_out=16, least=4, most=30, seed=1)
+    tokenizer = listops_tokenizer()
+    tokenizer.save_pretrained(tmp_path / "start")
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 48}
+    BertModel(
+        BertConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, max_position_embeddings=64, **sizes)
+    ).save_pretrained(tmp_path / "start")
+    parts = {part: [{"format": "listops", "file": f"listops/{part}.tsv.gz"}] for part in ("train", "tune", "test")}
+    recipe = make_recipe(model={"checkpoint": str(tmp_path / "start")}, data=parts, labels=[*"0123456789"])
+    folder = train(recipe, data=tmp_path, output=tmp_path / "run", quiet=True)
+    assert folder is not None
+    assert AutoTokenizer.from_pretrained(folder)("[MAX 2 9 ]")["input_ids"] == [17, 11, 2, 9, 14, 18]
+    assert 0 <= score_on_test(recipe, data=tmp_path, model=folder)["scores"]["accuracy"]["mean"] <= 100

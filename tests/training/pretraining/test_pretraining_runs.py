@@ -14,7 +14,7 @@ from narrows.data.masking import IGNORED
 from narrows.errors import ConversionError, UsageError
 from narrows.training.pretraining.build import build_run, plan_run
 from narrows.training.pretraining.data import Item
-from narrows.training.pretraining.model import build_config
+from narrows.training.pretraining.model import build_config, build_tokenizer
 from narrows.training.pretraining.parts import prepare
 from narrows.training.recipe import load_recipe
 from narrows.training.run import last_checkpoint, train
@@ -347,3 +347,19 @@ def test_a_tokenizer_without_a_mask_is_refused(pretraining_recipe, text_folder, 
         UsageError, match="expected a tokenizer with a cls_token in .*, got one without; choose another"
     ):
         plan_run(pretraining_recipe(model={"tokenizer": str(tiny_seq2seq("t5"))}), data=text_folder)
+
+
+def test_a_model_of_bytes_needs_no_tokenizers_folder(pretraining_recipe, text_folder, tiny_bert, tmp_path) -> None:
+    recipe = pretraining_recipe(
+        model={"tokenizer": "bytes"}, masking={"strategy": "word_span"}, optimiser={"steps": 2}, evaluate_every=2
+    )
+    model = train(recipe, data=text_folder, output=tmp_path / "run", quiet=True)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    assert tokenizer("é <s>")["input_ids"] == [257, *"é <s>".encode(), 258]
+    config = AutoModelForMaskedLM.from_pretrained(model).config
+    assert (config.vocab_size, config.pad_token_id) == (260, 256)
+    # A folder of that name is still to be had.
+    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path / "runs" / "bytes")
+    for name, size in (("bytes", 260), ("./bytes", len(AutoTokenizer.from_pretrained(tiny_bert)))):
+        named = pretraining_recipe(model={"tokenizer": name})
+        assert len(build_tokenizer(named, data=text_folder, runs=tmp_path / "runs")) == size

@@ -124,6 +124,10 @@ def test_tokenizers_are_looked_for_in_runs_and_data(summary_recipe, tiny_seq2seq
     (tmp_path / "pieces").mkdir()
     _spiece(tmp_path / "pieces" / "spiece.model")
     assert len(tokenizer("pieces")) == 135
+    shutil.copytree(tmp_path / "pieces", tmp_path / "bytes")
+    assert (len(tokenizer("bytes")), len(tokenizer("./bytes"))) == (260, 135)
+    with pytest.raises(UsageError, match="expected lowercase with a SentencePiece model only, got bytes; leave"):
+        tokenizer("bytes", lowercase=True)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="expected a tokenizer at none in the folder of the runs or of the data, got"):
         tokenizer("none")

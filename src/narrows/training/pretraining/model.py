@@ -9,6 +9,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 from narrows._plural import count
 from narrows.errors import UsageError
 from narrows.funnel import FunnelConfig, preset
+from narrows.hf.byte_tokenizer import BYTES, byte_tokenizer
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
 from narrows.training.families import family_config, model_of, ready, set_rates
@@ -31,6 +32,8 @@ def build_tokenizer(recipe: PretrainingRecipe, *, data: Path, runs: Path | None)
         UsageError: it has no [CLS], [SEP], [MASK] or [PAD].
     """
     model = recipe.model
+    if model.tokenizer == BYTES:
+        return byte_tokenizer()
     if model.checkpoint is not None:
         folder = checkpoint_folder(find_checkpoint(model.checkpoint, runs))
     else:

@@ -29,7 +29,8 @@ class PretrainingModelSection(Section):
     preset: a Funnel by the paper's name, such as B4-4-4H768; random weights.
     config: fields of that family's config; the others have its defaults, or the preset's. The vocabulary is the
         tokenizer's.
-    tokenizer: beside `family` or `preset`: a folder under that of the runs or of the data, or a checkpoint.
+    tokenizer: beside `family` or `preset`: a folder under that of the runs or of the data, or a checkpoint; `bytes` is
+        `narrows.hf.byte_tokenizer`, and a folder of that name is `./bytes`.
     attention: implementation, as transformers names them; the model's default when empty. On a CPU `eager` trains
         faster.
     """

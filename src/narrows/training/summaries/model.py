@@ -15,6 +15,7 @@ from transformers import (
 )
 
 from narrows.errors import UsageError
+from narrows.hf.byte_tokenizer import BYTES, byte_tokenizer
 from narrows.hf.checkpoints import checkpoint_folder
 from narrows.hf.register import register_all
 from narrows.hf.sentencepiece import read_sentencepiece, sentinel_ids
@@ -128,6 +129,9 @@ def _from_scratch(section: ModelSection, scratch: ScratchSection, tokenizer: Any
 
 
 def _scratch_tokenizer(scratch: ScratchSection, folders: Sequence[Path]) -> Any:
+    if scratch.tokenizer == BYTES:
+        _require_as_is(scratch, BYTES)
+        return byte_tokenizer()
     places = [folder / scratch.tokenizer for folder in folders] + [Path(scratch.tokenizer)]
     path = next((place for place in places if place.exists()), None)
     if path is None:
@@ -139,10 +143,7 @@ def _scratch_tokenizer(scratch: ScratchSection, folders: Sequence[Path]) -> Any:
         path = path / "spiece.model"
     if path.is_file() and path.suffix != ".json":
         return read_sentencepiece(path, lowercase=scratch.lowercase)
-    if scratch.lowercase:
-        raise UsageError(
-            f"expected lowercase with a SentencePiece model only, got {path}; leave model.scratch.lowercase out"
-        )
+    _require_as_is(scratch, path)
     folder = path if path.is_dir() else path.parent
     if not (folder / "tokenizer.json").is_file():
         raise UsageError(f"expected tokenizer.json or spiece.model in {folder}, got neither; name another tokenizer")
@@ -150,3 +151,10 @@ def _scratch_tokenizer(scratch: ScratchSection, folders: Sequence[Path]) -> Any:
     if tokenizer.pad_token_id is None or tokenizer.eos_token_id is None:
         raise UsageError(f"expected a tokenizer with pad_token and eos_token in {folder}, got none; name another one")
     return tokenizer
+
+
+def _require_as_is(scratch: ScratchSection, found: Path | str) -> None:
+    if scratch.lowercase:
+        raise UsageError(
+            f"expected lowercase with a SentencePiece model only, got {found}; leave model.scratch.lowercase out"
+        )

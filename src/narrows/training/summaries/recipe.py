@@ -36,7 +36,7 @@ class ScratchSection(Section):
 
     Attributes:
         tokenizer: a tokenizer's folder, its `tokenizer.json`, or a SentencePiece model, under the folder of the runs
-            or of the data, or anywhere.
+            or of the data, or anywhere; `bytes` is `narrows.hf.byte_tokenizer`, and a folder of that name is `./bytes`.
         lowercase: of a SentencePiece model that knows small letters only.
     """
 
