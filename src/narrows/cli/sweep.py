@@ -116,8 +116,10 @@ def _check_places(loaded: Sequence[_Loaded], report: Path | None, plot: Path | N
         from narrows.bench.planted import find
 
         find(loaded[0].cells, loaded[0].folder)
-    if report is not None and not report.parent.is_dir():
-        raise UsageError(f"expected a folder to write to, got {report.parent}, which is none; make it first")
+    if report is not None:
+        from narrows.bench.kept import check_report
+
+        check_report(report, "tasks" if _choosing(loaded) else "findings", [one.folder for one in loaded])
     if plot is not None:
         from narrows.inspection.plot import check_place
 
