@@ -1,6 +1,5 @@
 """Sweeps of one set of models over several tasks as figures: a row a model, a column a task, what a change is worth."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -8,11 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from narrows.bench.kept import load_report, save_report
 from narrows.bench.results import describe_run
 from narrows.errors import UsageError
 from narrows.evaluation.bootstrap import Interval
 from narrows.evaluation.class_scores import score_functions
 from narrows.training.choosing import choose_runs
+from narrows.training.kept import read_test
 from narrows.training.sweep import Cell, ChooseSection, Sweep
 
 __all__ = ["Findings", "Task", "check", "find", "load_findings", "save_findings", "task_table"]
@@ -112,17 +113,16 @@ def _tests(sweep: Sweep, cells: Sequence[Cell], folder: Path) -> dict[str, list[
     """By model, what each of its chosen runs said of the test data."""
     found = {}
     for choice in choose_runs(cells, _choose(sweep), folder):
-        paths = [folder / cell.recipe.name / "test.json" for cell in choice.cells]
-        found[choice.settings["variant"]] = [_read(path) for path in paths]
+        found[choice.settings["variant"]] = [_read(folder / cell.recipe.name) for cell in choice.cells]
     return found
 
 
-def _read(path: Path) -> dict[str, Any]:
-    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+def _read(run: Path) -> dict[str, Any]:
+    content = read_test(run) or {}
     if "predictions" not in content:
         raise UsageError(
-            f"expected a run's predictions of the test data in {path}, got none; remove the file, and the same command "
-            "scores the run again"
+            f"expected a run's predictions of the test data in {run / 'test.json'}, got none; remove the "
+            "file, and the same command scores the run again"
         )
     return content
 
@@ -194,13 +194,22 @@ def save_findings(path: Path, findings: Findings) -> None:
     tasks = [task._asdict() for task in findings.tasks]
     differences = {model: difference._asdict() for model, difference in findings.differences.items()}
     content = {"run": run, "base": findings.base, "tasks": tasks, "differences": differences}
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    save_report(path, content)
 
 
 def load_findings(path: Path) -> Findings | None:
-    """What `save_findings` kept; None without a file."""
+    """What `save_findings` kept; None without a file.
+
+    Raises:
+        UsageError: the file holds something else.
+    """
     if not path.is_file():
         return None
-    content = json.loads(path.read_text(encoding="utf-8"))
-    differences = {model: Interval(**difference) for model, difference in content["differences"].items()}
-    return Findings(content["base"], [Task(**task) for task in content["tasks"]], differences)
+    content = load_report(path, "tasks")
+    try:
+        differences = {model: Interval(**difference) for model, difference in content["differences"].items()}
+        return Findings(content["base"], [Task(**task) for task in content["tasks"]], differences)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"expected findings of `narrows sweep --report` in {path}, got other keys; write them again"
+        ) from error

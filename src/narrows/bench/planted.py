@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from narrows._plural import count
+from narrows.bench.kept import load_report, save_report
 from narrows.bench.results import describe_run
 from narrows.errors import UsageError
 from narrows.training.planted.recipe import PlantedRecipe
@@ -182,13 +183,21 @@ def save_findings(path: Path, name: str, findings: Sequence[Finding]) -> None:
     run = describe_run(seed=0)
     del run["seed"]
     rows = [{**finding._asdict(), "accuracies": [row._asdict() for row in finding.accuracies]} for finding in findings]
-    text = json.dumps({"sweep": name, "run": run, "findings": rows}, indent=1, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    save_report(path, {"sweep": name, "run": run, "findings": rows})
 
 
 def load_findings(path: Path) -> list[Finding]:
-    """What `save_findings` kept; nothing without a file."""
+    """What `save_findings` kept; nothing without a file.
+
+    Raises:
+        UsageError: the file holds something else.
+    """
     if not path.is_file():
         return []
-    rows = json.loads(path.read_text(encoding="utf-8"))["findings"]
-    return [Finding(**{**row, "accuracies": [Accuracy(**cell) for cell in row["accuracies"]]}) for row in rows]
+    rows = load_report(path, "findings")["findings"]
+    try:
+        return [Finding(**{**row, "accuracies": [Accuracy(**cell) for cell in row["accuracies"]]}) for row in rows]
+    except (KeyError, TypeError) as error:
+        raise UsageError(
+            f"expected findings of `narrows sweep --report` in {path}, got other keys; write them again"
+        ) from error

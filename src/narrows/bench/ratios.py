@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+from narrows.bench.kept import load_report, save_report
 from narrows.bench.results import describe_run
 from narrows.bottleneck.presets import article_ratio
 from narrows.errors import UsageError
@@ -14,7 +15,6 @@ from narrows.training.choosing import test_scores
 from narrows.training.language.recipe import LanguageRecipe
 from narrows.training.ratios import MATCHES, Point, point_of
 from narrows.training.sweep import Cell
-from narrows.training.writing import written_whole
 
 __all__ = ["Finding", "find", "load_findings", "ratio_table", "rule_table", "save_findings", "score"]
 
@@ -167,13 +167,21 @@ def _percent(values: tuple[float, float, float]) -> str:
 def save_findings(path: Path, findings: Sequence[Finding]) -> None:
     """Keep findings as JSON, with the machine, the versions and the commit that wrote them."""
     rows = [{**one._asdict(), "point": one.point._asdict()} for one in findings]
-    with written_whole(path) as partial:
-        content = json.dumps({"run": describe_run(seed=0), "findings": rows}, indent=1)
-        partial.write_text(f"{content}\n", encoding="utf-8")
+    save_report(path, {"run": describe_run(seed=0), "findings": rows})
 
 
 def load_findings(path: Path) -> list[Finding]:
-    """What `save_findings` kept; none without a file."""
+    """What `save_findings` kept; none without a file.
+
+    Raises:
+        UsageError: the file holds something else.
+    """
     if not path.is_file():
         return []
-    return [Finding(**{**row, "point": Point(**row["point"])}) for row in _json(path)["findings"]]
+    found = load_report(path, "findings")["findings"]
+    try:
+        return [Finding(**{**row, "point": Point(**row["point"])}) for row in found]
+    except (KeyError, TypeError) as error:
+        raise UsageError(
+            f"expected findings of a sweep over ratios in {path}, got those of another; name another file"
+        ) from error

@@ -17,9 +17,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from narrows._text import one_line
 from narrows.bench import layouts
 from narrows.bench.planted import distance_table, length_table, load_findings
 from narrows.bench.results import load_results, results_file
+from narrows.errors import NarrowsError
 
 __all__ = ["PAGES", "chosen_table", "fill", "number", "tables"]
 
@@ -144,7 +146,15 @@ _MADE = {"bench": _bench_tables, "planted": _planted_tables, "tasks": _task_tabl
 
 
 def main() -> int:
-    """Say which pages differ from the results, or with `--write` mend them."""
+    """Say which pages differ from the results, or with `--write` mend them; 2 where results cannot be read."""
+    try:
+        return _main()
+    except NarrowsError as error:
+        sys.stderr.write(f"narrows.bench.report: error: {one_line(str(error))}\n")
+        return error.exit_code
+
+
+def _main() -> int:
     parser = argparse.ArgumentParser(prog="python -m narrows.bench.report", description=__doc__)
     parser.add_argument("--write", action="store_true", help="Write the pages; without it only say what differs.")
     parser.add_argument("--root", type=Path, default=Path(), help="The checkout.")

@@ -92,7 +92,7 @@ def command(
         require_starts(queued, runs)
     if grid is None:
         _check_kinds(loaded, report, plot)
-    _check_places(report, plot)
+    _check_places(loaded, report, plot)
     given = {"--ratios": ratios, "--heads": heads, "--match": match, "--lengths": lengths, "--seeds": seeds}
     chosen = [word for name, value in given.items() if value is not None for word in (name, str(value))]
     line = shlex.join(["narrows", "sweep", *(path.name for path in sweeps), *chosen])
@@ -146,10 +146,12 @@ def _check_kinds(loaded: Sequence[_Loaded], report: Path | None, plot: Path | No
         find(loaded[0].cells, loaded[0].folder)
 
 
-def _check_places(report: Path | None, plot: Path | None) -> None:
+def _check_places(loaded: Sequence[_Loaded], report: Path | None, plot: Path | None) -> None:
     """Refuse before hours of training what could not be written after them."""
-    if report is not None and not report.parent.is_dir():
-        raise UsageError(f"expected a folder to write to, got {report.parent}, which is none; make it first")
+    if report is not None:
+        from narrows.bench.kept import check_report
+
+        check_report(report, "tasks" if _choosing(loaded) else "findings", [one.folder for one in loaded])
     if plot is not None:
         from narrows.inspection.plot import check_place
 

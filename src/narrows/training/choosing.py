@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+from narrows._text import shown
 from narrows.errors import UsageError
+from narrows.training.kept import read_summary, read_test
 from narrows.training.sweep import Cell, ChooseSection
 from narrows.training.tasks import score_on_test
 from narrows.training.writing import written_whole
@@ -91,23 +94,38 @@ def score_choices(choices: Sequence[Choice], *, data: Path, folder: Path) -> lis
 
 
 def _tuned(cell: Cell, score: str, folder: Path) -> float:
-    path = folder / cell.recipe.name / "summary.json"
-    tune = json.loads(path.read_text(encoding="utf-8"))["tune"] if path.is_file() else {}
+    run = folder / cell.recipe.name
+    summary = read_summary(run)
+    if summary is None and (run / "model").is_dir():
+        raise UsageError(
+            f"expected the summary of the finished run {cell.recipe.name} in {run / 'summary.json'}, got none; remove "
+            f"the folder {run}, and the same command trains it again"
+        )
+    tune = {} if summary is None else summary["tune"]
     if f"eval_{score}" not in tune:
         got = ", ".join(name.removeprefix("eval_") for name in tune) or "none"
         raise UsageError(
             f"expected a tune score {score!r} of the run {cell.recipe.name} to choose by, got {got}; finish the run, "
             "name tune data, or another score"
         )
-    return float(tune[f"eval_{score}"])
+    value = tune[f"eval_{score}"]
+    # No number is greater than NaN: the choice would hang on the order of the runs.
+    if not isinstance(value, int | float) or not isfinite(value):
+        raise UsageError(
+            f"expected a finite tune score {score!r} of the run {cell.recipe.name} to choose by, got {shown(value)}; "
+            f"remove the folder {run} and train it again, or leave its values out of the sweep"
+        )
+    return float(value)
 
 
 def test_scores(cell: Cell, data: Path, folder: Path) -> dict[str, Any]:
     """What a finished run scores on test data, scored once and kept in its `test.json`."""
-    path = folder / cell.recipe.name / "test.json"
-    if not path.is_file():
-        _write(path, score_on_test(cell.recipe, data=data, model=folder / cell.recipe.name / "model"))
-    return json.loads(path.read_text(encoding="utf-8"))
+    run = folder / cell.recipe.name
+    found = read_test(run)
+    if found is None:
+        found = score_on_test(cell.recipe, data=data, model=run / "model")
+        _write(run / "test.json", found)
+    return found
 
 
 def _write(path: Path, content: Any) -> None:

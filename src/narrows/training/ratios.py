@@ -93,7 +93,7 @@ def ratio_sweep(path: Path, grid: Grid) -> Sweep:
                 name = (
                     f"r{ratio:g}" + ("" if heads is None else f"-h{heads}") + ("" if match == "width" else f"-{match}")
                 )
-                own = {f"{_CONFIG}.bottleneck_ratio": ratio}
+                own: dict[str, Any] = {f"{_CONFIG}.bottleneck_ratio": ratio}
                 if heads is not None:
                     own[f"{_CONFIG}.bottleneck_heads"] = heads
                 if match != "width":

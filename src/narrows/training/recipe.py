@@ -19,6 +19,7 @@ from narrows.training.pretraining.recipe import PretrainingRecipe
 from narrows.training.sections import Recipe
 from narrows.training.spans.recipe import SpanRecipe
 from narrows.training.summaries.recipe import SummaryRecipe
+from narrows.training.yaml_files import load_strict
 
 __all__ = ["RECIPES", "load_recipe", "one_sentence", "read_yaml", "save_recipe"]
 
@@ -69,16 +70,18 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The keys and values of a YAML file.
 
     Raises:
-        RecipeError: a file that cannot be read, or is not YAML, or holds something else than keys and values.
+        RecipeError: a file that cannot be read, or is not YAML, or holds something else than keys and values; a key
+            that stands there twice.
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
+        # A ValueError: no UTF-8, or a path with a zero byte.
         raise RecipeError(
             f"expected a recipe at {path}, got a file that cannot be read ({error}); check the path"
         ) from error
     try:
-        raw = yaml.safe_load(text)
+        raw = load_strict(text)
     except _NO_YAML as error:
         raise RecipeError(f"expected YAML in {path}, got {_yaml_problem(error)}; mend that place") from error
     if not isinstance(raw, dict):

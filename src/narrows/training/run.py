@@ -67,6 +67,13 @@ def _train(
             )
         if (model_folder / "config.json").is_file():
             return model_folder
+    if model_folder.exists():
+        # Refused now: the model of hours of training could not take its place.
+        raise UsageError(
+            f"expected {output} to hold a whole run or none, got {model_folder} without its "
+            f"{'config.json' if (output / 'recipe.yaml').is_file() else 'recipe.yaml beside it'}; move that folder "
+            "away, and the same command trains it again"
+        )
     run = build_run(recipe, data=data, output=output, quiet=quiet, runs=runs)
     reached = last_checkpoint(output)
     if reached is None:

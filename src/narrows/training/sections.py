@@ -21,9 +21,15 @@ __all__ = [
 ]
 
 
+# What file systems take.
+_LONGEST_NAME = 255
+
+
 def _folder_below(name: str) -> str:
     if not name.strip() or name.startswith(".") or any(mark in "/\\" or not mark.isprintable() for mark in name):
         raise ValueError("name a folder below that of the runs, without slashes and without a dot at its front")
+    if len(name.encode()) > _LONGEST_NAME:
+        raise ValueError(f"shorten it to {_LONGEST_NAME} bytes, as it is the name of a folder")
     return name
 
 

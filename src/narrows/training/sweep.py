@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -10,6 +12,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from narrows.errors import RecipeError
+from narrows.training.kept import read_summary
 from narrows.training.recipe import load_recipe, one_sentence, read_yaml
 from narrows.training.sections import Recipe, RunName, Section
 from narrows.training.writing import written_whole
@@ -19,6 +22,9 @@ __all__ = ["Cell", "ChooseSection", "Sweep", "cells_of", "collect", "load_sweep"
 
 _START = "model.checkpoint"
 _LOWER = ("loss", "bits_per_byte", "perplexity")
+# What tells the runs apart in a folder and in what is kept of them.
+_OWN = ("name", "variant")
+_MOST_RUNS = 10_000
 
 
 class ChooseSection(Section):
@@ -76,6 +82,12 @@ class Sweep(Section):
         empty = next((key for key, values in over.items() if not values), None)
         if empty is not None:
             raise ValueError(f"give {empty!r} at least one value")
+        if math.prod(map(len, over.values())) > _MOST_RUNS:
+            raise ValueError(f"give values of at most {_MOST_RUNS:,} combinations")
+        # What the runs are told by is kept as JSON.
+        dated = next((key for key, values in over.items() if not _is_json(values)), None)
+        if dated is not None:
+            raise ValueError(f"give {dated!r} numbers, texts, lists or sections, and quote dates")
         return over
 
     @model_validator(mode="after")
@@ -86,9 +98,18 @@ class Sweep(Section):
             raise ValueError("name `variants` or `starts`, not both")
         if self.starts and _START in self.over:
             raise ValueError(f"leave {_START!r} out of `over`, as `starts` says it")
-        both = next((key for key in self.over for settings in self.variants.values() if key in settings), None)
+        own = next((key for key in _OWN if key in self.over), None)
+        if own is not None:
+            raise ValueError(f"leave {own!r} out of `over`, as the sweep sets it")
+        given = next((key for one in (self.settings, *self.variants.values()) for key in one if key == "name"), None)
+        if given is not None:
+            raise ValueError("leave 'name' out of `settings` and `variants`, as the sweep names its runs")
+        both = next((key for key in self.over for settings in self.variants.values() if _meets(key, settings)), None)
         if both is not None:
             raise ValueError(f"leave {both!r} out of `over` or of the variants")
+        inside = next((key for key in self.over if any(key.startswith(f"{other}.") for other in self.over)), None)
+        if inside is not None:
+            raise ValueError(f"leave {inside!r} out of `over`, or the section that it is a key of")
         named = [] if self.choose is None else [*self.choose.keys, *self.choose.repeats]
         unknown = next((key for key in named if key not in self.over or named.count(key) > 1), None)
         if unknown is not None:
@@ -136,11 +157,11 @@ def _cells(sweep: Sweep, path: Path, *, above: tuple[Path, ...]) -> list[Cell]:
     for settings in _combinations({"variant": list(variants), **sweep.over} if variants else sweep.over):
         varied = {key: value for key, value in settings.items() if key in sweep.over}
         variant = variants[settings["variant"]] if variants else {}
-        values = {**sweep.settings, **variant, **varied, "name": "-".join([name, *map(_word, settings.values())])}
+        values = {**_layers(sweep.settings, variant, varied), "name": "-".join([name, *map(_word, settings.values())])}
         texts = {key: yaml.safe_dump(value, default_flow_style=True) for key, value in values.items()}
         cells.append(Cell(settings, load_recipe(base, settings=texts)))
-    names = [cell.recipe.name for cell in cells]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    names = Counter(cell.recipe.name for cell in cells)
+    twice = next((name for name, times in names.items() if times > 1), None)
     if twice is not None:
         raise RecipeError(f"expected runs of different names in {path}, got {twice!r} twice; remove one of the values")
     return cells
@@ -170,10 +191,9 @@ def collect(cells: list[Cell], folder: Path) -> list[dict[str, Any]]:
     """What the finished runs of a sweep say: settings, folder and summary of each; also kept in `sweep.json`."""
     found = []
     for cell in cells:
-        summary = folder / cell.recipe.name / "summary.json"
-        if summary.is_file():
-            text = json.loads(summary.read_text(encoding="utf-8"))
-            found.append({"name": cell.recipe.name, "settings": dict(cell.settings), "summary": text})
+        summary = read_summary(folder / cell.recipe.name)
+        if summary is not None:
+            found.append({"name": cell.recipe.name, "settings": dict(cell.settings), "summary": summary})
     with written_whole(folder / "sweep.json") as partial:
         partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
@@ -182,6 +202,30 @@ def collect(cells: list[Cell], folder: Path) -> list[dict[str, Any]]:
 def _combinations(over: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
     for values in itertools.product(*over.values()):
         yield dict(zip(over, values, strict=True))
+
+
+def _layers(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in the order in which they are to be set: later layers last, and in each a section before its keys."""
+    values: dict[str, Any] = {}
+    for layer in layers:
+        for key in sorted(layer, key=lambda key: key.count(".")):
+            # Not at the place that it had in the layer before.
+            values.pop(key, None)
+            values[key] = layer[key]
+    return values
+
+
+def _meets(key: str, settings: Mapping[str, Any]) -> bool:
+    """Whether settings hold a key, or one inside the section that it is: of these the section would leave nothing."""
+    return any(other == key or other.startswith(f"{key}.") for other in settings)
+
+
+def _is_json(values: list[Any]) -> bool:
+    try:
+        json.dumps(values)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _word(value: Any) -> str:
