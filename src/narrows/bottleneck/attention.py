@@ -231,7 +231,9 @@ class SelfAttention(nn.Module):
         return self._wide(query * (self.head_dim / self.key_dim) ** 0.5)
 
     def _wide(self, states: Tensor) -> Tensor:
-        return functional.pad(states, (0, self.head_dim - self.key_dim))
+        missing = self.head_dim - self.key_dim
+        # Padding by nothing would copy all keys.
+        return functional.pad(states, (0, missing)) if missing else states
 
 
 class BottleneckAttention(nn.Module):
@@ -325,17 +327,21 @@ class BottleneckAttention(nn.Module):
             mixed = self._mixed(narrow, rows, None)
             return mixed, self.attention(mixed, rows, None, backend, self.scale)
         assert rows.columns is not None and rows.places is not None
-        every, columns = kept[:, 0], rows.columns.expand(len(narrow), -1)
-        order = compact(columns >= 0)
-        places = torch.arange(columns.shape[1], device=narrow.device).expand_as(columns)
-        whole = Rows(order.lengths, order, 0, None, None, self._rotations(places[:1]), is_simple=False)
+        every, order, places = kept[:, 0], None, rows.columns
+        if rows.order is not None:
+            # Padding in the caller's columns: real tokens to the front of each row.
+            order = compact(places >= 0)
+            places = torch.arange(every.shape[1], device=every.device)[None]
+        lengths = None if order is None else order.lengths
+        whole = Rows(lengths, order, 0, None, None, self._rotations(places), is_simple=False)
         every = whole.gather(every)
         mixed = every if self.convolution is None else self.convolution(every)
         key, value = self.attention.keys_values(mixed, whole)
-        own = rows.places.expand(len(narrow), -1).clamp_max(columns.shape[1] - 1)
+        own = rows.places.expand(len(narrow), -1).clamp_max(every.shape[1] - 1)
         mixed = mixed.gather(1, own[..., None].expand(-1, -1, mixed.shape[-1]))
         query = self.attention.queries(mixed, rows)
-        places = torch.where(places < order.lengths[:, None], places, -1)
+        if lengths is not None:
+            places = torch.where(places < lengths[:, None], places, -1)
         return mixed, self.attention.after(query, key, value, rows, places, backend, self.scale)
 
     def _rotations(self, places: Tensor) -> dict:
