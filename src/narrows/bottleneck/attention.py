@@ -232,8 +232,8 @@ class SelfAttention(nn.Module):
 
     def _wide(self, states: Tensor) -> Tensor:
         missing = self.head_dim - self.key_dim
-        # Padding by nothing would copy all keys.
-        return functional.pad(states, (0, missing)) if missing else states
+        # Padding by nothing would copy all keys. In memory a token's heads stay side by side.
+        return functional.pad(states.transpose(1, 2), (0, missing)).transpose(1, 2) if missing else states
 
 
 class BottleneckAttention(nn.Module):
