@@ -1,6 +1,5 @@
 """The models: padding, caches, generation, saving, precision, gradients, and what is refused."""
 
-import copy
 import warnings
 
 import pytest
@@ -401,34 +400,3 @@ def test_heads_and_presets_that_do_not_fit() -> None:
         preset("x", length=5)
     with pytest.raises(UsageError, match="expected fields of BottleneckConfig, got ratio; see its documentation for"):
         preset("full", length=5, ratio=3)
-
-
-def test_room_of_a_cache_changes_nothing_and_is_not_made_for_each_token() -> None:
-    model, ids = _model(layer_pattern="bottleneck,full"), _ids(2, 40)
-    with torch.inference_mode():
-        cache = model(ids[:, :3], use_cache=True).cache
-        places, kept = set(), None
-        for place in range(3, 30):
-            kept = model(ids[:, place : place + 1], cache=cache).logits
-            places.add(cache.layers[1].keys.data_ptr())
-        torch.testing.assert_close(kept[:, 0], model(ids[:, :30]).logits[:, -1], atol=1e-5, rtol=1e-4)
-        assert len(places) == 2
-        # Texts that change their order, or are read on by two, leave what others hold alone.
-        other = copy.deepcopy(cache)
-        cache.reorder_cache(torch.tensor([1, 0]))
-        for one, rows in ((other, ids), (cache, ids.flip(0))):
-            found = model(rows[:, 30:31], cache=one).logits[:, 0]
-            torch.testing.assert_close(found, model(rows[:, :31]).logits[:, -1], atol=1e-5, rtol=1e-4)
-
-
-def test_narrow_states_can_be_taken_back_and_go_on_in_the_same_room() -> None:
-    model, ids = _model(cache_kind="narrow_states"), _ids(1, 12)
-    with torch.inference_mode():
-        cache = model(ids[:, :6], use_cache=True).cache
-        for place in (6, 7, 8):
-            model(ids[:, place : place + 1], cache=cache)
-        cache.crop(-2)
-    # Outside of inference mode, what was made in it cannot be written to.
-    with torch.no_grad():
-        found = model(ids[:, 7:8], cache=cache).logits[:, 0]
-    torch.testing.assert_close(found, model(ids[:, :8]).logits[:, -1], atol=1e-5, rtol=1e-4)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ _DECODING = (*_MODEL, "bottleneck/cache.py", "bottleneck/generation.py")
 _KEPT = (*_LAYER, "bench/bottleneck_numbers.py")
 
 _LENGTH = 2048
-_FULL, _TORCH, _LATENT = "the full layer, sdpa", "by hand, torch's sdpa", "x-transformers, latent keys and values"
+_FULL, _TORCH = "the full layer, sdpa", "by hand, torch's sdpa"
 _FULL_BLOCK, _FULL_MODEL = "the full block, sdpa", "the full model, sdpa"
 _SHORT = (128, 256, 512, 1024, 2048, 4096)
 _LONG = (8192, 16_384)
@@ -90,11 +91,13 @@ def _layers() -> Group:
 
 
 def _latent() -> Group:
-    row = _faster("layer-r4-to-latent", _narrow(_LENGTH), BottleneckSide("latent", _LENGTH), beside=_LATENT, bar=3.0)
+    peer = "x-transformers" if _needs_latent() else f"x-transformers {version('x-transformers')}"
+    beside = f"{peer}, latent keys and values"
+    row = _faster("layer-r4-to-latent", _narrow(_LENGTH), BottleneckSide("latent", _LENGTH), beside=beside, bar=3.0)
     return _times([row], rounds=15, quick_rounds=3, seconds=6, missing=_needs_latent)
 
 
-def _needs_latent(context: Context) -> str | None:
+def _needs_latent() -> str | None:
     if find_spec("x_transformers") is None:
         return "needs the peer x-transformers: pip install 'narrows[bench]'"
     return None
@@ -211,14 +214,14 @@ def _times(
     rounds: int,
     quick_rounds: int = 0,
     seconds: float = 0.0,
-    missing: Callable[[Context], str | None] = lambda _: None,
+    missing: Callable[[], str | None] = lambda: None,
 ) -> Group:
     """Rows timed together; a quick run takes fewer rounds, or leaves them out."""
     pairs = [one.pair for one in compared]
     size = _size(pairs)
 
     def lacks(context: Context) -> str | None:
-        return missing(context) or needs_memory(context, pairs=pairs)
+        return missing() or needs_memory(context, pairs=pairs)
 
     return Group(
         rows=tuple(one.row for one in compared),

@@ -143,7 +143,7 @@ def decoding_rows(
     """
     rounds = context.rounds or rounds
     sizes: dict[str, Any] = {"hidden_size": width, "num_hidden_layers": layers, "bottleneck_ratio": ratio_of}
-    kinds = {
+    kinds: dict[str, dict[str, Any]] = {
         "full": {"layer_pattern": "full"},
         "keys-values": {"cache_kind": "keys_values"},
         "narrow-states": {"cache_kind": "narrow_states"},
