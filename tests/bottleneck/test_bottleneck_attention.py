@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from narrows.bottleneck import BottleneckAttention, NarrowConvolution, Reach, Rows, SelfAttention, arrange, heads_of
 from narrows.bottleneck.reach import attend_rows
 from narrows.bottleneck.reference import reference
+from narrows.bottleneck.rotary import rotate, rotation
 from narrows.errors import UsageError
 
 _WIDTH, _INNER, _BASE = 12, 8, 100.0
@@ -232,3 +233,24 @@ def test_under_autocast_the_branch_comes_out_in_single(dtype) -> None:
 def test_what_is_refused(make, message) -> None:
     with pytest.raises(UsageError, match=message):
         make()
+
+
+@pytest.mark.parametrize("dim", [1, 4, 7])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_rotation_is_that_of_complex_numbers_in_value_gradient_and_order_in_memory(dim, dtype) -> None:
+    torch.manual_seed(0)
+    tokens = torch.randn(2, 5, 3 * dim, dtype=dtype, requires_grad=True)
+    by, pairs = rotation(torch.arange(5), dim=dim, base=_BASE), dim // 2
+    states = tokens.unflatten(-1, (3, dim)).transpose(1, 2)
+    wide = states if dtype == torch.float64 else states.float()
+    first, second, rest = wide.split((pairs, pairs, dim - 2 * pairs), dim=-1)
+    expected = torch.cat([first * by.cosines - second * by.sines, second * by.cosines + first * by.sines, rest], -1)
+    turned = rotate(states, by)
+    assert turned.stride() == states.stride() and turned.dtype == dtype
+    torch.testing.assert_close(turned, expected.to(dtype))
+    assert torch.equal(rotate(states.detach(), by), turned)
+    weights = torch.randn_like(turned)
+    ours, theirs = (torch.autograd.grad((each * weights).sum(), tokens)[0] for each in (turned, expected.to(dtype)))
+    torch.testing.assert_close(ours, theirs)
+    if dtype == torch.float64:
+        assert torch.autograd.gradgradcheck(lambda each: rotate(each, by), (states.detach().requires_grad_(),))

@@ -11,7 +11,7 @@ from narrows.errors import UsageError
 def test_an_unknown_family_is_one_sentence(capsys):
     assert main(["bench", "nothing"]) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "one of deformer, funnel, mulla, got 'nothing'" in error
+    assert error.count("\n") == 1 and "one of bottleneck, deformer, funnel, mulla, got 'nothing'" in error
 
 
 def test_another_device_is_refused_by_name(capsys):

@@ -10,6 +10,7 @@
 | `cost` | closed-form arithmetic of an encoder, joint and split |
 | `deformer` | the rows of DeFormer; their measurements are in `speed`, `memory` and `quality`, its checks in `gate` |
 | `mulla` | the rows of Mulla; measured in `pairs`, `conversion` and `summaries`, its checks in `mulla_gate` |
+| `bottleneck` | the rows of bottleneck attention; measured in `pairs` and `bottleneck_numbers`, see `bottleneck_gate` |
 | `planted` | sweeps of planted facts as figures, drawn by `planted_plot` |
 | `encoders` | models of long texts, ours and LongT5, and what each is given to do |
 | `report` | results to Markdown tables |

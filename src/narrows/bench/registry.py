@@ -8,6 +8,7 @@ from narrows.errors import UsageError
 __all__ = ["FAMILIES", "family"]
 
 FAMILIES = {
+    "bottleneck": "narrows.bench.bottleneck",
     "deformer": "narrows.bench.deformer",
     "funnel": "narrows.bench.funnel",
     "mulla": "narrows.bench.mulla",

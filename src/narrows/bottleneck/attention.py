@@ -152,14 +152,15 @@ class SelfAttention(nn.Module):
         rows: Rows,
         memory: Memory | None = None,
         backend: str = "sdpa",
+        scale: Tensor | None = None,
     ) -> Float[Tensor, "batch length width"]:
-        """Attention of the states to themselves and to what `memory` holds of keys and values."""
+        """Attention of the states to themselves and to what `memory` holds of keys and values, times `scale`."""
         query = self.queries(states, rows)
         key, value = self.keys_values(states, rows)
         if memory is not None:
             kept = memory.update(rows.scatter_heads(key), rows.scatter_heads(value))
             if rows.past:
-                return self.after(query, *kept, rows, rows.columns, backend)
+                return self.after(query, *kept, rows, rows.columns, backend, scale)
         attended = attend_rows(
             self._scaled(query),
             self._wide(key),
@@ -169,7 +170,7 @@ class SelfAttention(nn.Module):
             dropout=self.dropout if self.training else 0.0,
             backend=backend,
         )
-        return self._out(attended)
+        return self._out(attended, scale)
 
     def queries(self, states: Tensor, rows: Rows) -> Float[Tensor, "batch heads length dim"]:
         """Turned by their places."""
@@ -190,6 +191,7 @@ class SelfAttention(nn.Module):
         rows: Rows,
         places: Int[Tensor, "batch keys"] | None,
         backend: str,
+        scale: Tensor | None = None,
     ) -> Float[Tensor, "batch length width"]:
         """What new tokens get of all keys, those of the past among them."""
         assert rows.places is not None
@@ -204,10 +206,16 @@ class SelfAttention(nn.Module):
             keys=None if whole or places is None else places.expand(query.shape[0], -1),
             backend=backend,
         )
-        return self._out(attended)
+        return self._out(attended, scale)
 
-    def _out(self, attended: Tensor) -> Tensor:
-        return self.o_proj(attended.transpose(1, 2).flatten(2))
+    def _out(self, attended: Tensor, scale: Tensor | None) -> Tensor:
+        states = attended.transpose(1, 2).flatten(2)
+        if scale is None:
+            return self.o_proj(states)
+        if not (torch.is_grad_enabled() and _is_plain(self.o_proj)):
+            return scale * self.o_proj(states)
+        # The weights times the factor: for its gradient the weights are kept, and nothing as long as the text.
+        return functional.linear(states, scale * self.o_proj.weight, scale * self.o_proj.bias)
 
     def _turned(self, projected: Tensor, heads: int, rows: Rows) -> Tensor:
         states = projected.unflatten(-1, (heads, -1)).transpose(1, 2)
@@ -223,7 +231,9 @@ class SelfAttention(nn.Module):
         return self._wide(query * (self.head_dim / self.key_dim) ** 0.5)
 
     def _wide(self, states: Tensor) -> Tensor:
-        return functional.pad(states, (0, self.head_dim - self.key_dim))
+        missing = self.head_dim - self.key_dim
+        # Padding by nothing would copy all keys. In memory a token's heads stay side by side.
+        return functional.pad(states.transpose(1, 2), (0, missing)).transpose(1, 2) if missing else states
 
 
 class BottleneckAttention(nn.Module):
@@ -297,10 +307,8 @@ class BottleneckAttention(nn.Module):
             mixed, attended = self._with_states(narrow, rows, memory, backend)
         else:
             mixed = self._mixed(narrow, rows, memory)
-            attended = self.attention(mixed, rows, memory, backend)
-        if self.scale is not None:
-            attended = mixed + self.scale * attended
-        widened = self.up_proj(attended)
+            attended = self.attention(mixed, rows, memory, backend, self.scale)
+        widened = self.up_proj(attended if self.scale is None else mixed + attended)
         return widened.float() if torch.is_autocast_enabled(states.device.type) else widened
 
     def _mixed(self, narrow: Tensor, rows: Rows, memory: Memory | None) -> Tensor:
@@ -317,24 +325,33 @@ class BottleneckAttention(nn.Module):
         kept, _ = memory.update(rows.scatter(narrow)[:, None], narrow.new_empty(len(narrow), 1, narrow.shape[1], 0))
         if not rows.past:
             mixed = self._mixed(narrow, rows, None)
-            return mixed, self.attention(mixed, rows, None, backend)
+            return mixed, self.attention(mixed, rows, None, backend, self.scale)
         assert rows.columns is not None and rows.places is not None
-        every, columns = kept[:, 0], rows.columns.expand(len(narrow), -1)
-        order = compact(columns >= 0)
-        places = torch.arange(columns.shape[1], device=narrow.device).expand_as(columns)
-        whole = Rows(order.lengths, order, 0, None, None, self._rotations(places[:1]), is_simple=False)
+        every, order, places = kept[:, 0], None, rows.columns
+        if rows.order is not None:
+            # Padding in the caller's columns: real tokens to the front of each row.
+            order = compact(places >= 0)
+            places = torch.arange(every.shape[1], device=every.device)[None]
+        lengths = None if order is None else order.lengths
+        whole = Rows(lengths, order, 0, None, None, self._rotations(places), is_simple=False)
         every = whole.gather(every)
         mixed = every if self.convolution is None else self.convolution(every)
         key, value = self.attention.keys_values(mixed, whole)
-        own = rows.places.expand(len(narrow), -1).clamp_max(columns.shape[1] - 1)
+        own = rows.places.expand(len(narrow), -1).clamp_max(every.shape[1] - 1)
         mixed = mixed.gather(1, own[..., None].expand(-1, -1, mixed.shape[-1]))
         query = self.attention.queries(mixed, rows)
-        places = torch.where(places < order.lengths[:, None], places, -1)
-        return mixed, self.attention.after(query, key, value, rows, places, backend)
+        if lengths is not None:
+            places = torch.where(places < lengths[:, None], places, -1)
+        return mixed, self.attention.after(query, key, value, rows, places, backend, self.scale)
 
     def _rotations(self, places: Tensor) -> dict:
         base, dim = self.attention.rotary_base, self.attention.key_dim
         return {} if base is None else {dim: rotation(places, dim=dim, base=base)}
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether it is its weights and nothing else: no adapter in its place, nobody who listens."""
+    return type(layer) is nn.Linear and not (layer._forward_hooks or layer._forward_pre_hooks)
 
 
 def _last_real(narrow: Tensor, before: Tensor | None, rows: Rows, kept: int) -> Tensor:

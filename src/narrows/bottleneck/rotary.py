@@ -1,6 +1,6 @@
 """Rotary positions: queries and keys are turned by their places, so that scores depend on distances alone."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -37,15 +37,41 @@ def rotation(places: Int[Tensor, "*batch length"], *, dim: int, base: float) -> 
     return Rotation(angles.cos(), angles.sin())
 
 
+class _Rotate(torch.autograd.Function):
+    """A rotation, whose gradient is turned back: nothing but the angles is kept for it."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        ctx.save_for_backward(cosines, sines)
+        return _turn(states, cosines, sines)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        cosines, sines = ctx.saved_tensors
+        return rotate(gradients[0], Rotation(cosines, -sines)), None, None
+
+
 def rotate(states: Float[Tensor, "batch heads length dim"], by: Rotation) -> Float[Tensor, "batch heads length dim"]:
     """Number i and number i + dim/2 of each head turned as a pair; in fp32, and back to the states' dtype.
+
+    In memory the result is ordered as the states are, so that what a kernel makes of heads that were a token's numbers
+    side by side is so again, and needs no copy.
 
     Example:
         >>> quarter = Rotation(torch.zeros(1, 1), torch.ones(1, 1))
         >>> rotate(torch.tensor([[[[1.0, 0.0]]]]), quarter).tolist()
         [[[[0.0, 1.0]]]]
     """
-    pairs = by.cosines.shape[-1]
-    first, second, rest = states.split((pairs, pairs, states.shape[-1] - 2 * pairs), dim=-1)
-    turned = (first * by.cosines - second * by.sines, second * by.cosines + first * by.sines, rest)
-    return torch.cat([part.to(states.dtype) for part in turned], dim=-1)
+    if torch.is_grad_enabled() and states.requires_grad:
+        return cast(Tensor, _Rotate.apply(states, *by))
+    return _turn(states, *by)
+
+
+def _turn(states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    dtype, wide = states.dtype, torch.promote_types(states.dtype, cosines.dtype)
+    pairs = cosines.shape[-1]
+    turned, states = states.to(wide, copy=True), states.to(wide)
+    first, second = states[..., :pairs], states[..., pairs : 2 * pairs]
+    turned[..., :pairs].mul_(cosines).addcmul_(second, sines, value=-1)
+    turned[..., pairs : 2 * pairs].mul_(cosines).addcmul_(first, sines)
+    return turned.to(dtype)

@@ -18,7 +18,7 @@ _WIDE = 200
 
 
 def command(
-    family: Annotated[str, typer.Argument(help="What to measure: deformer, funnel or mulla.")],
+    family: Annotated[str, typer.Argument(help="What to measure: bottleneck, deformer, funnel or mulla.")],
     quick: Annotated[
         bool,
         typer.Option("--quick", help="End within 50 seconds: smaller sizes, the rest from the last full run."),
