@@ -1,9 +1,10 @@
 """Full attention by a narrow one: a low-rank fit of its projections, weighted by what the layer really reads.
 
-Of a head, attention needs two maps of low rank only: the bilinear form `Wqᵀ Wk` of its scores and the map `Wo Wv` of its
-values. A bottleneck layer has them over one narrow state that all heads share. The fit takes for that state the
+Of a head, attention needs two maps of low rank only: the bilinear form `Wqᵀ Wk` of its scores and the map `Wo Wv` of
+its values. A bottleneck layer has them over one narrow state that all heads share. The fit takes for that state the
 directions of the input that all these maps together need most, and of each map, seen through them, the best one of the
-rank of a narrow head: a truncated SVD. With texts everything is measured in the metric of the layer's inputs (`W C^½`,
+rank of a narrow head: a truncated SVD. Both errors fall as the state gets wider, since the directions of a width are
+among those of a larger one. With texts everything is measured in the metric of the layer's inputs (`W C^½`,
 C their covariance), each map counts as much as its errors change the layer's output, and the up-projection is fitted
 once more by least squares to the outputs themselves. Torch only.
 """
@@ -19,11 +20,20 @@ from torch.linalg import eigh, qr, solve, svd
 
 from narrows.errors import UsageError
 
-__all__ = ["FitError", "Metric", "Narrow", "Projections", "attention_output", "fit_attention", "metric_of", "possible_heads"]
+__all__ = [
+    "FitError",
+    "Metric",
+    "Narrow",
+    "Projections",
+    "attention_output",
+    "fit_attention",
+    "metric_of",
+    "possible_heads",
+]
 
 # Added to a covariance, as a share of its mean diagonal: behind a layer norm it has directions without any variance.
 _LEAST_VARIANCE = 1e-6
-# Of the least squares, as a share of the mean square of what it is fitted by: keeps it at the SVD where texts say little.
+# Of the least squares, as a share of the mean square of what it is fitted by: where texts say little the SVD stays.
 _RIDGE = 1e-3
 
 
@@ -89,6 +99,7 @@ class Metric(NamedTuple):
         scores: `[heads]`, by which the squared errors of scores count.
         values: `[heads]`, by which those of values do.
         inputs: states of each text, `[length, width]`; none for the plain metric.
+        outputs: of the layer for them, `[tokens, outer width]`.
     """
 
     mean: Tensor
@@ -96,6 +107,7 @@ class Metric(NamedTuple):
     scores: Tensor
     values: Tensor
     inputs: Sequence[Tensor]
+    outputs: Tensor
 
 
 def possible_heads(source: Projections, inner: int) -> list[int]:
@@ -124,7 +136,7 @@ def metric_of(source: Projections, inputs: Sequence[Float[Tensor, "length width"
     if not inputs:
         eye = torch.eye(width, dtype=source.query.dtype)
         size = (out.mT @ values).square().sum((1, 2))
-        return Metric(torch.zeros_like(eye[0]), eye, size, torch.ones_like(size), ())
+        return Metric(torch.zeros_like(eye[0]), eye, size, torch.ones_like(size), (), torch.empty_like(eye[:0]))
     every = torch.cat(list(inputs))
     mean = every.mean(0)
     covariance = (every - mean).T @ (every - mean) / len(every)
@@ -133,7 +145,7 @@ def metric_of(source: Projections, inputs: Sequence[Float[Tensor, "length width"
     root = directions * variances.clamp_min(0).sqrt()
     # Lengths of what a head puts out, in the few numbers of its values.
     triangle = qr(out.mT).R.mT
-    contexts, moved = [], torch.zeros_like(triangle[:, 0, 0])
+    contexts, outputs, moved = [], [], torch.zeros_like(triangle[:, 0, 0])
     for states in inputs:
         weights = _weights(source, states)
         read = _by_head((source.value @ (states - mean).T), source.heads).mT @ triangle
@@ -141,9 +153,11 @@ def metric_of(source: Projections, inputs: Sequence[Float[Tensor, "length width"
         apart = read.square().sum(-1)[:, None] - 2 * context @ read.mT + context.square().sum(-1)[:, :, None]
         moved += (weights.square() * apart).sum((1, 2))
         contexts.append(context)
+        outputs.append(_read(source, weights, states) @ source.output.T + source.output_bias)
     attended = torch.cat(contexts, 1).var(1, correction=0).sum(-1)
     plain = (out.mT @ values @ root).square().sum((1, 2))
-    return Metric(mean, root, moved / len(every), attended / plain.clamp_min(torch.finfo(plain.dtype).tiny), inputs)
+    shares = attended / plain.clamp_min(torch.finfo(plain.dtype).tiny)
+    return Metric(mean, root, moved / len(every), shares, inputs, torch.cat(outputs))
 
 
 def fit_attention(source: Projections, metric: Metric, *, inner: int, heads: int) -> tuple[Narrow, FitError]:
@@ -161,9 +175,9 @@ def fit_attention(source: Projections, metric: Metric, *, inner: int, heads: int
     possible = possible_heads(source, inner)
     if heads not in possible:
         raise UsageError(
-            f"expected one of {', '.join(map(str, possible)) or 'no'} heads for an inner width of {inner}, which divide "
-            f"it and are neither more nor wider than the {source.heads} of the source, got {heads}; choose another "
-            "number, or another ratio"
+            f"expected one of {', '.join(map(str, possible)) or 'no'} heads for an inner width of {inner}, which "
+            f"divide it and are neither more nor wider than the {source.heads} of the source, got {heads}; choose "
+            "another number, or another ratio"
         )
     parts = _white(source, metric)
     size = metric.values * (parts.out @ parts.value).square().sum((1, 2))
@@ -191,7 +205,7 @@ def fit_attention(source: Projections, metric: Metric, *, inner: int, heads: int
     errors = _map_errors(parts, metric, kept, basis, score, values)
     if not metric.inputs:
         return found, FitError(*errors, None)
-    found, output = _refitted(found, source, metric.inputs)
+    found, output = _refitted(found, metric)
     return found, FitError(*errors, output)
 
 
@@ -201,7 +215,7 @@ def attention_output(layer: Projections, states: Float[Tensor, "length width"]) 
 
 
 class _White(NamedTuple):
-    """A layer's maps over inputs of mean zero and of unit covariance; `[heads, dim, width]`, `out` `[heads, outer, dim]`."""
+    """A layer's maps over white inputs of mean zero: `[heads, dim, width]`, and `out` `[heads, outer, dim]`."""
 
     query: Tensor
     query_bias: Tensor
@@ -244,9 +258,7 @@ def _directions(parts: _White, metric: Metric, kept: Tensor) -> Tensor:
 def _truncated(seen: _White, kept: Tensor, rank: int) -> tuple[_Factors, _Factors]:
     scores = [_best(seen.scored[head], seen.key[head], rank) for head in kept.tolist()]
     values = [_best(seen.out[head], seen.value[head], rank) for head in kept.tolist()]
-    score, value = (
-        _Factors(*(torch.stack(each) for each in zip(*parts, strict=True))) for parts in (scores, values)
-    )
+    score, value = (_Factors(*(torch.stack(each) for each in zip(*parts, strict=True))) for parts in (scores, values))
     return score, value
 
 
@@ -285,10 +297,10 @@ def _map_errors(
     return scores, of_values
 
 
-def _refitted(found: Narrow, source: Projections, inputs: Sequence[Tensor]) -> tuple[Narrow, float]:
+def _refitted(found: Narrow, metric: Metric) -> tuple[Narrow, float]:
     """The up-projection by least squares, near to where it was, and the relative error of the outputs then."""
-    contexts = torch.cat([_contexts(found.inner, states @ found.down.T + found.down_bias) for states in inputs])
-    outputs = torch.cat([attention_output(source, states) for states in inputs])
+    contexts = torch.cat([_contexts(found.inner, states @ found.down.T + found.down_bias) for states in metric.inputs])
+    outputs = metric.outputs
     context_mean, output_mean = contexts.mean(0), outputs.mean(0)
     contexts, outputs = contexts - context_mean, outputs - output_mean
     missed = outputs - contexts @ found.inner.output.T
@@ -302,8 +314,12 @@ def _refitted(found: Narrow, source: Projections, inputs: Sequence[Tensor]) -> t
 
 
 def _contexts(layer: Projections, states: Tensor) -> Tensor:
+    return _read(layer, _weights(layer, states), states)
+
+
+def _read(layer: Projections, weights: Tensor, states: Tensor) -> Tensor:
     values = _by_head((states @ layer.value.T + layer.value_bias).T, layer.heads).mT
-    return (_weights(layer, states) @ values).transpose(0, 1).flatten(1)
+    return (weights @ values).transpose(0, 1).flatten(1)
 
 
 def _weights(layer: Projections, states: Tensor) -> Tensor:
