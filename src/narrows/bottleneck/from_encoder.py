@@ -144,7 +144,7 @@ def convert_checkpoint(
         _tell(report, model, number)
         report.fits[number] = fit.error
     floating = [tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()]
-    model.to(max(floating, key=floating.count))
+    cast(Any, model).to(max(floating, key=floating.count))
     return model.eval(), report
 
 
