@@ -11,6 +11,14 @@ from narrows.bottleneck.reach import Reach, attend_after, attend_rows
 from narrows.bottleneck.rows import Rows, arrange
 
 if TYPE_CHECKING:
+    from narrows.bottleneck.bert import (
+        BottleneckBertConfig,
+        BottleneckBertForMaskedLM,
+        BottleneckBertForQuestionAnswering,
+        BottleneckBertForSequenceClassification,
+        BottleneckBertForTokenClassification,
+        BottleneckBertModel,
+    )
     from narrows.bottleneck.cache import BottleneckCache
     from narrows.bottleneck.config import BottleneckConfig
     from narrows.bottleneck.generation import BottleneckForCausalLM
@@ -23,6 +31,12 @@ if TYPE_CHECKING:
     from narrows.bottleneck.presets import preset
 
 _LAZY = {
+    "BottleneckBertConfig": "narrows.bottleneck.bert",
+    "BottleneckBertForMaskedLM": "narrows.bottleneck.bert",
+    "BottleneckBertForQuestionAnswering": "narrows.bottleneck.bert",
+    "BottleneckBertForSequenceClassification": "narrows.bottleneck.bert",
+    "BottleneckBertForTokenClassification": "narrows.bottleneck.bert",
+    "BottleneckBertModel": "narrows.bottleneck.bert",
     "BottleneckCache": "narrows.bottleneck.cache",
     "BottleneckConfig": "narrows.bottleneck.config",
     "BottleneckForCausalLM": "narrows.bottleneck.generation",
@@ -36,6 +50,12 @@ _LAZY = {
 
 __all__ = [
     "BottleneckAttention",
+    "BottleneckBertConfig",
+    "BottleneckBertForMaskedLM",
+    "BottleneckBertForQuestionAnswering",
+    "BottleneckBertForSequenceClassification",
+    "BottleneckBertForTokenClassification",
+    "BottleneckBertModel",
     "BottleneckCache",
     "BottleneckConfig",
     "BottleneckForCausalLM",

@@ -5,10 +5,19 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
 
+from narrows.bottleneck.bert import (
+    BottleneckBertConfig,
+    BottleneckBertForMaskedLM,
+    BottleneckBertForQuestionAnswering,
+    BottleneckBertForSequenceClassification,
+    BottleneckBertForTokenClassification,
+    BottleneckBertModel,
+)
 from narrows.bottleneck.config import BottleneckConfig
 from narrows.bottleneck.generation import BottleneckForCausalLM
 from narrows.bottleneck.heads import (
@@ -29,3 +38,12 @@ def register() -> None:
     AutoModelForMaskedLM.register(BottleneckConfig, BottleneckForMaskedLM, exist_ok=True)
     AutoModelForSequenceClassification.register(BottleneckConfig, BottleneckForSequenceClassification, exist_ok=True)
     AutoModelForTokenClassification.register(BottleneckConfig, BottleneckForTokenClassification, exist_ok=True)
+    AutoConfig.register(BottleneckBertConfig.model_type, BottleneckBertConfig, exist_ok=True)
+    AutoModel.register(BottleneckBertConfig, BottleneckBertModel, exist_ok=True)
+    for auto, model in (
+        (AutoModelForMaskedLM, BottleneckBertForMaskedLM),
+        (AutoModelForSequenceClassification, BottleneckBertForSequenceClassification),
+        (AutoModelForTokenClassification, BottleneckBertForTokenClassification),
+        (AutoModelForQuestionAnswering, BottleneckBertForQuestionAnswering),
+    ):
+        auto.register(BottleneckBertConfig, model, exist_ok=True)

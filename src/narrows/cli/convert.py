@@ -1,4 +1,4 @@
-"""`narrows convert`: a checkpoint into a DeFormer, a LongT5-Mulla or a Funnel, or a Funnel back to transformers."""
+"""`narrows convert`: a checkpoint into one of a narrows family, or a Funnel back to transformers."""
 
 import os
 from collections.abc import Callable
@@ -9,192 +9,41 @@ from typing import Annotated, Any, Literal
 import typer
 
 from narrows._text import surrogate_in
+from narrows.cli import convert_options as has
 from narrows.cli import options
 from narrows.errors import UsageError
 
 __all__ = ["command", "require_checkpoint"]
 
-# Which options each family has; those of another are refused by name.
-_OF_DEFORMER = ("split_layer", "passage_positions")
-_OF_MULLA = ("variant", "pooling_rate", "num_levels", "local_radius", "new_tables")
-_OF_FUNNEL = (
-    "block_sizes",
-    "block_repeats",
-    "position_type",
-    "num_decoder_layers",
-    "semantics",
-    "embedding_pooling",
-)
-_OF_FAMILY = {"deformer": _OF_DEFORMER, "mulla": _OF_MULLA, "funnel": _OF_FUNNEL, "transformers": ()}
-_TASKS = {
-    "deformer": ("question-answering", "sequence-classification", "encoder"),
-    "mulla": ("generation", "question-answering", "sequence-classification", "encoder", "embedding"),
-    "funnel": (
-        "encoder",
-        "full",
-        "embedding",
-        "sequence-classification",
-        "multiple-choice",
-        "token-classification",
-        "question-answering",
-        "conditional-question-answering",
-        "masked-lm",
-        "replaced-token-detection",
-        "electra",
-    ),
-    "transformers": (),
-}
-
-
-_Checkpoint = Annotated[
-    str,
-    typer.Argument(
-        help="A folder or a hub id: for deformer a BERT, or a DeFormer to split elsewhere; for mulla a LongT5, T5, "
-        "Flan-T5 or mT5; for funnel a Funnel of transformers or of its authors, or a BERT; for transformers a Funnel "
-        "of narrows."
-    ),
-]
-_Task = Annotated[
-    Literal[
-        "generation",
-        "question-answering",
-        "sequence-classification",
-        "encoder",
-        "embedding",
-        "full",
-        "multiple-choice",
-        "token-classification",
-        "conditional-question-answering",
-        "masked-lm",
-        "replaced-token-detection",
-        "electra",
-    ]
-    | None,
-    typer.Option("--task", help="The head; by default the checkpoint's own.", show_default=False),
-]
-_SplitLayer = Annotated[
-    int | None,
-    typer.Option(
-        "--split-layer",
-        "-k",
-        help="deformer: layers that read question and passage apart; 0 is the joint model.",
-        show_default=False,
-    ),
-]
-_PassagePositions = Annotated[
-    Literal["restart", "continue"] | None,
-    typer.Option(
-        "--passage-positions",
-        help="deformer: where the passage counts from (restart); continue only with split layer 0.",
-        show_default=False,
-    ),
-]
-_Variant = Annotated[
-    Literal["dynamic", "fixed"] | None,
-    typer.Option(
-        "--variant", help="mulla: as many levels as a text needs (dynamic), or a fixed number.", show_default=False
-    ),
-]
-_PoolingRate = Annotated[
-    int | None,
-    typer.Option(
-        "--pooling-rate",
-        help="mulla: slots of a level that one of the next covers (8 for dynamic, 4 for fixed).",
-        show_default=False,
-    ),
-]
-_NumLevels = Annotated[
-    int | None,
-    typer.Option("--num-levels", help="mulla: levels of the fixed variant (3).", show_default=False),
-]
-_LocalRadius = Annotated[
-    int | None,
-    typer.Option(
-        "--local-radius",
-        help="mulla: slots seen to each side, at every level (the checkpoint's, or 127).",
-        show_default=False,
-    ),
-]
-_NewTables = Annotated[
-    Literal["local", "global"] | None,
-    typer.Option(
-        "--new-tables",
-        help="mulla: the checkpoint's table that the fixed variant's pooled levels start from (local).",
-        show_default=False,
-    ),
-]
-_BlockSizes = Annotated[
-    str | None,
-    typer.Option(
-        "--block-sizes",
-        help="funnel, from a BERT: layers of each block, such as 2,2,2, spread over the BERT's.",
-        show_default=False,
-    ),
-]
-_BlockRepeats = Annotated[
-    str | None,
-    typer.Option(
-        "--block-repeats",
-        help="funnel: how often each layer of a block runs, such as 1,2,2 (the checkpoint's; once for a BERT).",
-        show_default=False,
-    ),
-]
-_PositionType = Annotated[
-    Literal["relative", "absolute"] | None,
-    typer.Option(
-        "--position-type",
-        help="funnel, from a BERT: new relative positions, for texts of any length (relative), or the BERT's own, so "
-        "that less has to be distilled.",
-        show_default=False,
-    ),
-]
-_DecoderLayers = Annotated[
-    int | None,
-    typer.Option(
-        "--num-decoder-layers",
-        help="funnel: layers of the decoder (the checkpoint's; 2 for a BERT whose head reads tokens).",
-        show_default=False,
-    ),
-]
-_Semantics = Annotated[
-    Literal["exact", "official", "hf"] | None,
-    typer.Option(
-        "--semantics",
-        help="funnel: padding changes nothing (exact), or as the authors' code or transformers has it.",
-        show_default=False,
-    ),
-]
-_EmbeddingPooling = Annotated[
-    Literal["mean", "cls", "max"] | None,
-    typer.Option(
-        "--embedding-pooling",
-        help="funnel, of --task embedding: how slots become one vector (as the checkpoint says, else mean).",
-        show_default=False,
-    ),
-]
+# Encoders whose vectors are pooled as their source's.
+_BARE = ("DeformerModel", "BottleneckBertModel")
 
 
 def command(
-    checkpoint: _Checkpoint,
+    checkpoint: has.Checkpoint,
     out: Annotated[Path, typer.Argument(help="Folder to write the model to.")],
     to: Annotated[
-        Literal["deformer", "mulla", "funnel", "transformers"],
+        Literal["deformer", "mulla", "funnel", "bottleneck", "transformers"],
         typer.Option("--to", help="The family to convert to; transformers: a Funnel back to its own format."),
     ] = "deformer",
-    task: _Task = None,
-    split_layer: _SplitLayer = None,
-    passage_positions: _PassagePositions = None,
-    variant: _Variant = None,
-    pooling_rate: _PoolingRate = None,
-    num_levels: _NumLevels = None,
-    local_radius: _LocalRadius = None,
-    new_tables: _NewTables = None,
-    block_sizes: _BlockSizes = None,
-    block_repeats: _BlockRepeats = None,
-    position_type: _PositionType = None,
-    num_decoder_layers: _DecoderLayers = None,
-    semantics: _Semantics = None,
-    embedding_pooling: _EmbeddingPooling = None,
+    task: has.Task = None,
+    split_layer: has.SplitLayer = None,
+    passage_positions: has.PassagePositions = None,
+    variant: has.Variant = None,
+    pooling_rate: has.PoolingRate = None,
+    num_levels: has.NumLevels = None,
+    local_radius: has.LocalRadius = None,
+    new_tables: has.NewTables = None,
+    block_sizes: has.BlockSizes = None,
+    block_repeats: has.BlockRepeats = None,
+    position_type: has.PositionType = None,
+    num_decoder_layers: has.DecoderLayers = None,
+    semantics: has.Semantics = None,
+    embedding_pooling: has.EmbeddingPooling = None,
+    layers: has.Layers = None,
+    bottleneck_ratio: has.BottleneckRatio = None,
+    bottleneck_heads: has.BottleneckHeads = None,
+    calibrate: has.Calibrate = None,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -211,15 +60,19 @@ def command(
         "num_levels": num_levels,
         "local_radius": local_radius,
         "new_tables": new_tables,
-        "block_sizes": _numbers("--block-sizes", block_sizes),
-        "block_repeats": _numbers("--block-repeats", block_repeats),
+        "block_sizes": has.numbers("--block-sizes", block_sizes),
+        "block_repeats": has.numbers("--block-repeats", block_repeats),
         "position_type": position_type,
         "num_decoder_layers": num_decoder_layers,
         "semantics": semantics,
         "embedding_pooling": embedding_pooling,
+        "layers": has.numbers("--layers", layers, example="4,5,6"),
+        "bottleneck_ratio": bottleneck_ratio,
+        "bottleneck_heads": bottleneck_heads,
+        "calibrate": calibrate,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    _refuse_other_families(to, given, task)
+    has.refuse_other_families(to, given, task)
     _check_out(out, force=force)
     if to != "funnel" or not _of_authors(Path(checkpoint)):
         require_checkpoint(checkpoint)
@@ -233,7 +86,7 @@ def command(
     model, report = _converter(to)(folder, task=task, **given)
     _write(model, report, tokenizer, out, source=folder)
     if json:
-        fields = {name: getattr(model.config, name) for name in _OF_FAMILY[to] if hasattr(model.config, name)}
+        fields = {name: getattr(model.config, name) for name in has.OF_FAMILY[to] if hasattr(model.config, name)}
         options.emit_json({"model": out, **fields, **report.as_dict()})
     console = options.stderr_console(quiet=quiet)
     console.print(report.summary(), markup=False, soft_wrap=True)
@@ -255,36 +108,9 @@ def require_checkpoint(checkpoint: str) -> None:
         raise UsageError(f"expected a checkpoint's folder, got {checkpoint!r} without config.json; check the path")
 
 
-def _numbers(option: str, text: str | None) -> list[int] | None:
-    """Numbers with commas between them."""
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() for part in parts):
-        raise UsageError(f"{option} must be numbers with commas between them, such as 2,2,2, got {text!r}; change it")
-    return [int(part) for part in parts]
-
-
 def _of_authors(folder: Path) -> bool:
     """Whether a folder holds a checkpoint of Funnel's authors, who have configs of their own."""
     return any((folder / name).is_file() for name in ("net_config.json", "net_config.pytorch.json"))
-
-
-def _refuse_other_families(family: str, given: dict[str, Any], task: str | None) -> None:
-    for name in given:
-        if name not in _OF_FAMILY[family]:
-            raise UsageError(
-                f"expected options of {family}, got --{name.replace('_', '-')}, which it does not have; leave it out, "
-                "or choose another family with --to"
-            )
-    if task is not None and not _TASKS[family]:
-        raise UsageError(f"expected no --task for {family}, got {task}; the checkpoint's own head is kept")
-    if task is not None and task not in _TASKS[family]:
-        raise UsageError(
-            f"--task must be one of {', '.join(_TASKS[family])} for {family}, got {task}; choose one of them"
-        )
-    if family == "deformer" and "split_layer" not in given:
-        raise UsageError("expected --split-layer (-k) for deformer, got none; 0 is the joint model")
 
 
 def _converter(family: str) -> Callable[..., tuple[Any, Any]]:
@@ -292,7 +118,20 @@ def _converter(family: str) -> Callable[..., tuple[Any, Any]]:
         from narrows.funnel.to_transformers import to_transformers
 
         return lambda folder, *, task: to_transformers(folder)
+    if family == "bottleneck":
+        return _to_bottleneck
     return import_module(f"narrows.{family}.convert").convert_checkpoint
+
+
+def _to_bottleneck(folder: Path, *, calibrate: Path | None = None, **given: Any) -> tuple[Any, Any]:
+    """As the library's, with texts from a file."""
+    from narrows.bottleneck.from_encoder import convert_checkpoint
+    from narrows.data.files import lines
+
+    texts = [] if calibrate is None else [line.strip() for line in lines(calibrate) if line.strip()]
+    if calibrate is not None and not texts:
+        raise UsageError(f"expected texts in {calibrate}, one a line, got none; name another file")
+    return convert_checkpoint(folder, texts=texts, **given)
 
 
 def _tokenizer(folder: Path, family: str) -> Any:
@@ -334,7 +173,7 @@ def _write(model: Any, report: Any, tokenizer: Any, out: Path, *, source: Path) 
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         report.save(partial)
-        if type(model).__name__ in ("FunnelForEmbedding", "DeformerModel"):
+        if type(model).__name__ in ("FunnelForEmbedding", *_BARE):
             _write_layout(model, tokenizer, partial, source)
         target.mkdir(exist_ok=True)
         # The config comes last: a folder that has one is whole.
@@ -349,7 +188,7 @@ def _write_layout(model: Any, tokenizer: Any, folder: Path, source: Path) -> Non
     from narrows.hf.sentence_layout import POOLINGS, load_dense, read_layout, save_layout
 
     layout = read_layout(source)
-    if type(model).__name__ == "DeformerModel":
+    if type(model).__name__ in _BARE:
         if layout.pooling in POOLINGS:
             save_layout(layout._replace(folder=folder), width=model.config.hidden_size, dense=load_dense(layout))
         return
