@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from narrows.bench.bottleneck_cost import attention_macs, attention_parameters, block_macs, kept_states, pairs
+from narrows.bench.bottleneck_cost import kept_states
 from narrows.bench.bottleneck_models import BottleneckSide, build, config_of, macs
 from narrows.bench.bottleneck_numbers import bytes_kept
 from narrows.bottleneck import BottleneckConfig, Reach, Rows
+from narrows.bottleneck.cost import attention_macs, attention_parameters, block_macs, pairs
 from narrows.bottleneck.layers import BottleneckLayer, make_attention
 from narrows.bottleneck.reach import visible
 

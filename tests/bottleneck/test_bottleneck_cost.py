@@ -1,14 +1,12 @@
-"""The closed forms beside counted parameters, torch's own count of products, and a cache's bytes."""
+"""Whole models in closed form, beside counted parameters and a cache's bytes; and models matched by cost."""
 
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
-from narrows.bottleneck import BottleneckConfig, BottleneckModel, Rows
-from narrows.bottleneck.cost import attention_cost, matched, model_cost
-from narrows.bottleneck.layers import make_attention
+from narrows.bottleneck import BottleneckConfig, BottleneckModel
+from narrows.bottleneck.cost import cached_numbers, matched, model_cost
 from narrows.errors import UsageError
 
 _SIZES: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "bottleneck_heads": 2}
@@ -30,28 +28,7 @@ def test_parameters_and_cache_are_those_of_the_model(changes) -> None:
     assert cost.parameters == own
     if config.bottleneck_kernel == 0 or config.cache_kind == "narrow_states":
         cache = model(torch.zeros(1, 20, dtype=torch.long), use_cache=True).cache
-        assert cache.num_bytes == 20 * 4 * cost.kept
-
-
-@pytest.mark.parametrize("kind", ["full", "bottleneck"])
-def test_products_are_those_that_torch_counts(kind) -> None:
-    config = BottleneckConfig(**{**_SIZES, "causal": False, "bottleneck_kernel": 0})
-    layer, length = make_attention(config, kind), 24
-    rows = Rows.plain(length, dims=(layer.key_dim,), base=config.rope_theta)
-    with FlopCounterMode(display=False) as counter:
-        layer(torch.randn(1, length, 64), rows, backend="reference")
-    assert counter.get_total_flops() == 2 * length * attention_cost(config, kind, length=length).macs
-
-
-def test_the_article_s_example_in_full() -> None:
-    config = BottleneckConfig(hidden_size=512, causal=False, bottleneck_kernel=0, bottleneck_inner_residual=False)
-    config.num_attention_heads = 8
-    full, narrow = (attention_cost(config, kind, length=1024) for kind in ("full", "bottleneck"))
-    assert round(full.macs * 1024 / 1e6, 1) == 2147.5 and round(narrow.macs * 1024 / 1e6, 1) == 469.8
-    assert (full.parameters, narrow.parameters) == (1_050_624, 197_760)
-    assert full.kept == 4 * narrow.kept
-    causal = BottleneckConfig(hidden_size=512, num_attention_heads=8, window=128)
-    assert attention_cost(causal, "window", length=4096).macs < attention_cost(causal, "full", length=4096).macs / 2
+        assert cache.num_bytes == 20 * 4 * sum(cached_numbers(config, kind) for kind in config.kinds)
 
 
 @pytest.mark.parametrize("by", ["parameters", "flops"])

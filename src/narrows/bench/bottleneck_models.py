@@ -11,9 +11,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from narrows.bench.bottleneck_cost import attention_macs, block_macs, latent_macs
+from narrows.bench.bottleneck_cost import latent_macs
 from narrows.bottleneck import BottleneckModel, Rows, preset
 from narrows.bottleneck.config import BottleneckConfig
+from narrows.bottleneck.cost import attention_macs, block_macs
 from narrows.bottleneck.layers import BottleneckLayer, make_attention
 
 __all__ = ["BottleneckSide", "PlainAttention", "build", "config_of", "macs", "task"]

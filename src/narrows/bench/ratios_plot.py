@@ -31,7 +31,7 @@ def write_plot(path: Path, findings: Sequence[Finding]) -> None:
                 (one for one in here if one.point.match == match and one.point.ratio > 1),
                 key=lambda one: one.point.macs,
             )
-            places = [one.point.macs / 1e6 for one in points]
+            places = [one.point.macs / length / 1e6 for one in points]
             losses = [[math.exp(loss) for loss in one.tune] for one in points]
             means = [fmean(one) for one in losses]
             spread = [[mean - min(one) for mean, one in zip(means, losses, strict=True)]]
@@ -41,7 +41,9 @@ def write_plot(path: Path, findings: Sequence[Finding]) -> None:
                 axis.annotate(one.name.removesuffix(f"-{length}"), (place, mean), fontsize=6)
         for one in full:
             mean = fmean(math.exp(loss) for loss in one.tune)
-            axis.plot([one.point.macs / 1e6], [mean], marker="s", color="black", linestyle="none", label="full")
+            axis.plot(
+                [one.point.macs / length / 1e6], [mean], marker="s", color="black", linestyle="none", label="full"
+            )
             axis.axhline((1 + MOST_LOST / 100) * mean, color="0.6", linewidth=0.8, linestyle=":")
         axis.set_title(f"{length:,} tokens", fontsize=9)
         axis.set_xlabel("million multiplications a token", fontsize=8)

@@ -33,7 +33,8 @@ def _article(length: int) -> dict[str, Any]:
 
 
 def _narrows(length: int) -> dict[str, Any]:
-    return {}
+    # A layer of full attention in four, and five tokens mixed before attention, keep most of what narrowness loses.
+    return {"layer_pattern": "bottleneck,bottleneck,bottleneck,full", "bottleneck_kernel": 5}
 
 
 def _full(length: int) -> dict[str, Any]:

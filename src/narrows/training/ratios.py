@@ -51,7 +51,7 @@ class Point(NamedTuple):
         heads: in the bottleneck, or of the full one.
         match: what it has in common with the full one.
         length: tokens of a row.
-        macs: multiplications and additions of the layers for one token.
+        macs: multiplications and additions of the layers for a row.
         parameters: of the layers.
     """
 
@@ -59,7 +59,7 @@ class Point(NamedTuple):
     heads: int
     match: str
     length: int
-    macs: float
+    macs: int
     parameters: int
 
 
