@@ -130,6 +130,6 @@ def test_what_cannot_stand_in_a_table(sweep, tmp_path) -> None:
         check([one, other])
     _finish(one, tmp_path, {"plain": 0.5, "better": 0.5})
     path = next((tmp_path / "first").glob("*/test.json"))
-    path.write_text(json.dumps({"scores": {}}))
+    path.write_text(json.dumps({"scores": {}, "baseline": {}, "rows": 1}))
     with pytest.raises(UsageError, match="expected a run's predictions of the test data in .*test.json, got none; rem"):
         find([one], tmp_path)

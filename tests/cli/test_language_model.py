@@ -85,7 +85,7 @@ def test_an_evaluation_is_what_the_library_finds(byte_model, folder, capsys) -> 
     code, out, _ = _run(capsys, *call, "--json")
     assert code == 0
     figures = json.loads(out)
-    line = byte_line([folder / "text.txt"], folder / "line.bin")
+    line = byte_line([folder / "text.txt"], folder)
     expected = evaluate_line(load_language_model(byte_model), line, length=24, stride=10)
     assert figures["scores"]["bits_per_byte"]["mean"] == pytest.approx(expected.scores()["bits_per_byte"])
     assert figures["scores"]["perplexity"]["mean"] == pytest.approx(math.exp(expected.loss))

@@ -134,10 +134,10 @@ def test_a_mistake_is_one_sentence(text: str, message: str, sweep: Path) -> None
 def test_finished_runs_are_collected(sweep: Path, tmp_path: Path) -> None:
     cells = cells_of(load_sweep(sweep), sweep)
     (tmp_path / "s" / "a-2-1").mkdir(parents=True)
-    (tmp_path / "s" / "a-2-1" / "summary.json").write_text('{"steps": 3}')
+    (tmp_path / "s" / "a-2-1" / "summary.json").write_text('{"steps": 3, "tune": {}}')
     found = collect(cells, tmp_path / "s")
     expected = {"model.split_layer": 2, "optimiser.seed": 1}
-    assert found == [{"name": "a-2-1", "settings": expected, "summary": {"steps": 3}}]
+    assert found == [{"name": "a-2-1", "settings": expected, "summary": {"steps": 3, "tune": {}}}]
     assert json.loads((tmp_path / "s" / "sweep.json").read_text()) == found
 
 

@@ -73,9 +73,10 @@ def find(cells: Sequence[Cell], folder: Path) -> list[Finding]:
         one.tune.append(_json(run / "summary.json")["tune"]["eval_loss"])
         if (run / "test.json").is_file():
             one.test.append(_json(run / "test.json")["scores"]["loss"]["mean"])
-        speed, memory = _logged(run / "log.jsonl")
-        one.speeds.append(speed)
-        one.memory.append(memory)
+        speeds, peaks = _logged(run / "log.jsonl")
+        # A run of a few steps logs none.
+        one.speeds.extend([median(speeds)] if speeds else [])
+        one.memory.extend([max(peaks)] if peaks else [])
     return list(found.values())
 
 
@@ -87,12 +88,11 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _logged(path: Path) -> tuple[float, float]:
-    """The median of the tokens a second, and the highest of the peaks, that a run logged."""
+def _logged(path: Path) -> tuple[list[float], list[float]]:
+    """The tokens a second, and the peaks of memory, that a run logged."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    speeds = [line["tokens_per_second"] for line in lines if "tokens_per_second" in line]
-    memory = [line["peak_memory_mb"] for line in lines if "peak_memory_mb" in line]
-    return median(speeds) if speeds else math.nan, max(memory, default=math.nan)
+    speeds, peaks = ([line[name] for line in lines if name in line] for name in ("tokens_per_second", "peak_memory_mb"))
+    return speeds, peaks
 
 
 def change(finding: Finding, full: Finding, *, test: bool = False) -> tuple[float, float, float]:
@@ -120,13 +120,21 @@ def ratio_table(findings: Sequence[Finding]) -> str:
         cells = [one.name, f"{one.point.length:,}", str(one.point.heads)]
         cells += ["" if one.point.ratio == 1 else one.point.match]
         if full is None or one is full:
-            cells += [f"{one.point.parameters:,}", "1", f"{median(one.speeds):,.0f}", _bits(one), "", "", ""]
+            cells += [
+                f"{one.point.parameters:,}",
+                "1",
+                f"{median(one.speeds):,.0f}" if one.speeds else "–",
+                _bits(one),
+                "",
+                "",
+                "",
+            ]
         else:
             tune = change(one, full)
             cells += [
                 f"{one.point.parameters / full.point.parameters:.2f}×",
                 f"{one.point.macs / full.point.macs:.2f}×",
-                f"{median(one.speeds) / median(full.speeds):.2f}×",
+                f"{median(one.speeds) / median(full.speeds):.2f}×" if one.speeds and full.speeds else "–",
                 _bits(one),
                 _percent(tune),
                 _percent(change(one, full, test=True)) if one.test and full.test else "",

@@ -113,7 +113,7 @@ def _read(data: Path, tokenizer: Any | None, folder: Path) -> "TextLine":
     from narrows.training.language.text import byte_line
 
     if tokenizer is None:
-        return byte_line([data], folder / "text.bin")
+        return byte_line([data], folder)
     return token_line(read_pieces(data, layout="file"), tokenizer, folder)
 
 

@@ -16,13 +16,13 @@ from narrows._plural import count
 from narrows.errors import UsageError
 from narrows.evaluation.language import LanguageEvaluation, evaluate_line
 from narrows.evaluation.language_models import TrainedLanguage, load_language_model, note_language
+from narrows.hf.byte_tokenizer import BYTES, byte_tokenizer
 from narrows.training.arguments import training_arguments
 from narrows.training.language.data import LanguageRows, TextLine, collate_rows, read_lines, require_ids
 from narrows.training.language.model import build_config, build_model, build_tokenizer, tokenizer_of
 from narrows.training.language.objective import NextTokenObjective
 from narrows.training.language.recipe import LanguageRecipe
 from narrows.training.language.speed import PeakMemory
-from narrows.training.language.text import BYTES, save_tokenizer
 from narrows.training.pretraining.data import RowPlan
 from narrows.training.pretraining.parts import batches_of
 from narrows.training.pretraining.speed import TokenRate
@@ -95,10 +95,7 @@ def build_run(
         if use_cache is not None:
             model.config.use_cache = use_cache
         model.save_pretrained(folder)
-        if tokenizer is None:
-            save_tokenizer(folder)
-        else:
-            tokenizer.save_pretrained(folder)
+        (byte_tokenizer() if tokenizer is None else tokenizer).save_pretrained(folder)
 
     return Run(trainer, stop, prepared.plan, save)
 

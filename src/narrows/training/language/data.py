@@ -14,8 +14,9 @@ from narrows._plural import count
 from narrows.data import Piece, TokenCache, TokenizedPieces, tokenize_pieces
 from narrows.errors import UsageError
 from narrows.evaluation.language import Line
+from narrows.hf.byte_tokenizer import BYTES
 from narrows.training.language.recipe import LanguageRecipe
-from narrows.training.language.text import BYTES, ByteLine, byte_line, split_line
+from narrows.training.language.text import ByteLine, byte_line, split_line
 from narrows.training.pretraining.data import Item, paths_of, pieces_of
 from narrows.training.pretraining.recipe import RawPart
 
@@ -165,7 +166,7 @@ def read_lines(
                 f"expected a model of bytes for data.split, got {recipe.model.checkpoint}, which reads subwords; name "
                 "files under data.tune instead"
             )
-        line = _bytes(section.train, data, folder / "train.bin")
+        line = _bytes(section.train, data, folder)
         parts = dict(zip(section.parts(), split_line(line, section.split), strict=True))
         return {use: parts[use] for use in uses}
     named = {use: parts for use, parts in section.parts().items() if use in uses and parts}
@@ -178,7 +179,7 @@ def read_lines(
                 f"expected no format in data.{use} for the tokenizer {BYTES!r}, which reads files as they are, got "
                 f"{other!r}; leave it out"
             )
-    return {use: _bytes(parts, data, folder / f"{use}.bin") for use, parts in named.items()}
+    return {use: _bytes(parts, data, folder) for use, parts in named.items()}
 
 
 def token_line(pieces: Iterator[Piece], tokenizer: Any, folder: Path) -> TokenLine:
@@ -221,5 +222,5 @@ def require_ids(line: TextLine, tokenizer: Any | None, vocabulary: int) -> None:
         )
 
 
-def _bytes(parts: Sequence[RawPart], data: Path, file: Path) -> ByteLine:
-    return byte_line([path for part in parts for path in paths_of(part, data)], file)
+def _bytes(parts: Sequence[RawPart], data: Path, folder: Path) -> ByteLine:
+    return byte_line([path for part in parts for path in paths_of(part, data)], folder)

@@ -15,11 +15,11 @@ from narrows.evaluation.language_models import (
     require_left_to_right,
     trained_language,
 )
+from narrows.hf.byte_tokenizer import BYTES, byte_tokenizer
 from narrows.hf.checkpoints import checkpoint_folder, require_tokenizer
 from narrows.hf.register import register_all
 from narrows.training.families import family_config, model_of, ready, set_rates
 from narrows.training.language.recipe import LanguageRecipe
-from narrows.training.language.text import BYTE_VOCABULARY, BYTES
 from narrows.training.tasks import find_checkpoint
 
 __all__ = ["build_config", "build_model", "build_tokenizer", "tokenizer_of"]
@@ -74,9 +74,10 @@ def build_config(recipe: LanguageRecipe, tokenizer: Any | None, *, runs: Path | 
     if section.checkpoint is not None:
         config = load_language_config(find_checkpoint(section.checkpoint, runs))
     else:
-        decided: dict[str, Any] = {"vocab_size": BYTE_VOCABULARY if tokenizer is None else len(tokenizer)}
+        reads = byte_tokenizer() if tokenizer is None else tokenizer
+        decided: dict[str, Any] = {"vocab_size": len(reads)}
         # Those that families have as defaults are of their own vocabularies.
-        decided |= {name: None if tokenizer is None else getattr(tokenizer, name) for name in _SPECIAL}
+        decided |= {name: getattr(reads, name) for name in _SPECIAL}
         config = family_config(str(section.family), section.config, decided, example="gpt2")
         require_causal_family(config)
     positions = positions_of(config)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from narrows._plural import count
 from narrows.errors import RecipeError
-from narrows.training.language.text import BYTES
+from narrows.hf.byte_tokenizer import BYTES
 from narrows.training.pretraining.recipe import RawPart, StepsSection
 from narrows.training.sections import CardText, Recipe, Section
 
