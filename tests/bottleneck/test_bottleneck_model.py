@@ -370,7 +370,7 @@ def test_inputs_that_cannot_be_read() -> None:
         ),
         (
             {"input_ids": _ids(1, 2), "cache": model(_ids(2, 2), use_cache=True).cache},
-            "expected a cache of the 1 rows of the batch, got one of 2; pass that of these texts",
+            "expected a cache of 1 text, as the batch has, got one of 2; pass that of these texts",
         ),
     ):
         with pytest.raises(UsageError, match=message):

@@ -5,7 +5,8 @@
 fills every block `<!-- bench:FAMILY -->` … `<!-- /bench -->` of the pages with all rows, a table a run. A block that
 names rows, `<!-- bench:FAMILY f1-teacher minilm-* -->`, holds these alone, in that order, in one table. A block
 `<!-- planted:FILE -->` holds a sweep of planted facts by length, `<!-- planted:FILE 512 8192 -->` by distance at these
-lengths; a block `<!-- tasks:FILE -->` the test scores of sweeps of the same models over several tasks.
+lengths; a block `<!-- tasks:FILE -->` the test scores of sweeps of the same models over several tasks; a block
+`<!-- ratios:FILE -->` a sweep over bottleneck ratios, `<!-- ratios:FILE rule -->` what it says of the article's rule.
 """
 
 import argparse
@@ -18,15 +19,23 @@ from pathlib import Path
 from typing import Any
 
 from narrows._text import one_line
-from narrows.bench import layouts
+from narrows.bench import layouts, ratios
 from narrows.bench.planted import distance_table, length_table, load_findings
 from narrows.bench.results import load_results, results_file
 from narrows.errors import NarrowsError
 
 __all__ = ["PAGES", "chosen_table", "fill", "number", "tables"]
 
-PAGES = ("README.md", "docs/benchmarks.md", "docs/deformer.md", "docs/funnel.md", "docs/mulla.md", "docs/training.md")
-_BLOCK = re.compile(r"(<!-- (bench|planted|tasks):([\w-]+)((?: [\w*?-]+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
+PAGES = (
+    "README.md",
+    "docs/benchmarks.md",
+    "docs/bottleneck.md",
+    "docs/deformer.md",
+    "docs/funnel.md",
+    "docs/mulla.md",
+    "docs/training.md",
+)
+_BLOCK = re.compile(r"(<!-- (bench|planted|ratios|tasks):([\w-]+)((?: [\w*?-]+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 _NOTHING = "_Nothing was measured yet._\n"
 _SIDES = {"at least": "≥", "at most": "≤", "below": "<"}
 
@@ -142,7 +151,16 @@ def _task_table(path: Path, _words: Sequence[str]) -> str:
     return f"{_heading(run)}\n\n{layouts.task_table(findings)}"
 
 
-_MADE = {"bench": _bench_tables, "planted": _planted_tables, "tasks": _task_table}
+def _ratio_tables(path: Path, words: Sequence[str]) -> str:
+    findings = ratios.load_findings(path)
+    if not findings:
+        return _NOTHING
+    run = json.loads(path.read_text(encoding="utf-8"))["run"]
+    table = ratios.rule_table(findings) if list(words) == ["rule"] else ratios.ratio_table(findings)
+    return f"{_heading(run)}\n\n{table}"
+
+
+_MADE = {"bench": _bench_tables, "planted": _planted_tables, "ratios": _ratio_tables, "tasks": _task_table}
 
 
 def main() -> int:

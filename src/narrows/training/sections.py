@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from narrows._plural import count
 from narrows.errors import RecipeError
 
 __all__ = [
@@ -29,7 +30,7 @@ def _folder_below(name: str) -> str:
     if not name.strip() or name.startswith(".") or any(mark in "/\\" or not mark.isprintable() for mark in name):
         raise ValueError("name a folder below that of the runs, without slashes and without a dot at its front")
     if len(name.encode()) > _LONGEST_NAME:
-        raise ValueError(f"shorten it to {_LONGEST_NAME} bytes, as it is the name of a folder")
+        raise ValueError(f"shorten it to {count(_LONGEST_NAME, 'byte')}, as it is the name of a folder")
     return name
 
 
