@@ -177,7 +177,8 @@ def require_cache(cache: Any, config: BottleneckConfig, rows: int) -> Bottleneck
     held = cast(Any, cache.layers[0]).keys
     if held is not None and held.numel() and held.shape[0] != rows:
         raise UsageError(
-            f"expected a cache of {count(rows, 'text')}, as the batch has, got one of {held.shape[0]}; pass that of these texts"
+            f"expected a cache of {count(rows, 'text')}, as the batch has, got one of {held.shape[0]}; pass "
+            "that of these texts"
         )
     return cache
 
