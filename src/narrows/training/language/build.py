@@ -184,8 +184,8 @@ def _arguments(recipe: LanguageRecipe, output: Path, *, quiet: bool) -> Training
 def _require_scored(line: TextLine, use: str) -> None:
     if len(line) < _LEAST_TOKENS:
         raise UsageError(
-            f"expected at least {count(_LEAST_TOKENS, 'token')} of {use} text, the first of which foretells the second, "
-            f"got {count(len(line), 'token')}; name more data, or read more of it"
+            f"expected at least {count(_LEAST_TOKENS, 'token')} of {use} text, the first of which foretells the "
+            f"second, got {count(len(line), 'token')}; name more data, or read more of it"
         )
 
 
