@@ -5,6 +5,7 @@ folder with train.tsv.gz, tune.tsv.gz, test.tsv.gz and listops.json; the format 
 """
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except NarrowsError as error:
         parser.exit(error.exit_code, f"narrows: error: {error}\n")
     for part, found in labels.items():
-        print(f"{part}: {count(found.total(), 'expression')}, {_shares(found)}")
+        sys.stdout.write(f"{part}: {count(found.total(), 'expression')}, {_shares(found)}\n")
 
 
 def _shares(labels: Counter[int]) -> str:
