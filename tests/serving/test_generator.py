@@ -128,6 +128,9 @@ def test_checkpoints_that_do_not_go_on_with_a_text(checkpoint, tmp_path) -> None
         ConversionError, match="expected a config.json of a model that transformers or narrows knows in"
     ):
         Generator.from_pretrained(tmp_path / "few")
+    (tmp_path / "few" / "config.json").write_text('{"model_type": "narrows-bottleneck", "layer_pattern": "x"}')
+    with pytest.raises(UsageError, match="^`layer_pattern` must be kinds of layers"):
+        Generator.from_pretrained(tmp_path / "few")
     with pytest.raises(UsageError, match="expected a dtype of float32 or bfloat16, got 'float16'; choose one of them"):
         Generator.from_pretrained(checkpoint, dtype="float16")
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from narrows.errors import ConversionError
+from narrows.errors import ConversionError, NarrowsError
 from narrows.hf.checkpoints import checkpoint_folder, require_finite, require_tokenizer
 from narrows.hf.encoders import require_dtype
 from narrows.hf.register import register_all
@@ -58,6 +58,9 @@ def load_causal(checkpoint: str | Path, *, dtype: str = "float32") -> tuple[Any,
 def _config(folder: Path, checkpoint: str | Path) -> Any:
     try:
         return AutoConfig.from_pretrained(folder)
+    except NarrowsError:
+        # A config of ours that no model can have says so itself.
+        raise
     except (KeyError, OSError, ValueError) as error:
         raise ConversionError(
             f"expected a config.json of a model that transformers or narrows knows in {checkpoint}, got "
